@@ -11,6 +11,8 @@ needs torch, onnx and onnxruntime. Each model is a folder in the layout of the s
   external     a product whose weights lie in a file beside the model
   skip         a tensor that is cheap to make, large, and read again at the end: what a budget makes again
   rate         an integer that decides between branches whose results differ in size
+  sequence     a sequence of tensors and a tensor: the sequence with the tensor behind it, all of it as rows, and a sequence of strings
+  colours      the mean of each colour of a picture of 224x224, whose metadata has the figures that pictures are prepared by
   foreign      an operator that nobody has
 """
 
@@ -89,9 +91,40 @@ def write(name, model, inputs):
     onnx.save(model, folder / "model.onnx")
     outputs = onnxruntime.InferenceSession(folder / "model.onnx").run(None, inputs)
     for i, (key, value) in enumerate(inputs.items()):
-        (data / f"input_{i}.pb").write_bytes(numpy_helper.from_array(value, key).SerializeToString())
+        (data / f"input_{i}.pb").write_bytes(message(value, key))
     for i, (port, value) in enumerate(zip(model.graph.output, outputs)):
-        (data / f"output_{i}.pb").write_bytes(numpy_helper.from_array(value, port.name).SerializeToString())
+        (data / f"output_{i}.pb").write_bytes(message(value, port.name))
+
+
+def message(value, name):
+    """A value as the standard's test data has it."""
+    of = numpy_helper.from_list if isinstance(value, list) else numpy_helper.from_array
+    return of(value, name).SerializeToString()
+
+
+def sequence():
+    info, floats = helper.make_tensor_value_info, TensorProto.FLOAT
+    many = lambda name, kind, shape: helper.make_tensor_sequence_value_info(name, kind, shape)
+    nodes = [
+        helper.make_node("SequenceInsert", ["parts", "x"], ["all"], name="insert"),
+        helper.make_node("ConcatFromSequence", ["all"], ["rows"], name="join", axis=0),
+        helper.make_node("SequenceConstruct", ["first", "second"], ["words"], name="words"),
+    ]
+    words = [helper.make_tensor(n, TensorProto.STRING, [1], [w]) for n, w in (("first", b"one"), ("second", b"two"))]
+    inputs = [many("parts", floats, ["n", 3]), info("x", floats, ["m", 3])]
+    outputs = [many("all", floats, ["n", 3]), info("rows", floats, ["k", 3]), many("words", TensorProto.STRING, [1])]
+    graph = helper.make_graph(nodes, "sequence", inputs, outputs, words)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def colours():
+    info = helper.make_tensor_value_info
+    nodes = [helper.make_node("ReduceMean", ["image"], ["means"], name="mean", axes=[2, 3], keepdims=0)]
+    inputs, outputs = [info("image", TensorProto.FLOAT, ["batch", 3, 224, 224])], [info("means", TensorProto.FLOAT, ["batch", 3])]
+    graph = helper.make_graph(nodes, "colours", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {"mean": "[0.5, 0.25, 0.5]", "image_std": "0.5 0.5 0.25", "crop_pct": "0.875"})
+    return model
 
 
 def rate():
@@ -181,6 +214,11 @@ def main():
 
     x = random.standard_normal((2, 9)).astype(np.float32)
     write("rate", rate(), {"x": x, "rate": np.array(16000, np.int64)})
+
+    parts = [random.standard_normal((n, 3)).astype(np.float32) for n in (2, 1)]
+    write("sequence", sequence(), {"parts": parts, "x": random.standard_normal((4, 3)).astype(np.float32)})
+    (FOLDER / "colours").mkdir(parents=True, exist_ok=True)
+    onnx.save(colours(), FOLDER / "colours" / "model.onnx")
 
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="first"),

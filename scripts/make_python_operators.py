@@ -100,7 +100,7 @@ ELSEWHERE = {
     "flatten_from": "`flatten(start)`",
 }
 # Methods with a row, whose function is in remat._tensor_methods or remat._creation: it takes several forms of arguments.
-ROW_ALONE = set("transpose reshape cast clamp full arange linspace".split())
+ROW_ALONE = set("transpose reshape cast clamp full arange linspace norm tensordot".split())
 # Functions whose plain name is a more convenient one of the package: `from ._functions import *` does not bring them.
 OVERRIDDEN = {"permute_dims", "randint"}
 LEFT_OUT = {
@@ -138,6 +138,8 @@ HINTS = {
     "impl Into<Scalar>": "Number", "impl Into<Shape>": "ShapeLike", "&str": "str", "impl IntoOperand": "Operand",
     "&[f64]": "Sequence[float]", "&Device": "Optional[Device]", "&remat_runtime::Device": "Optional[Device]",
 }
+# PyTorch's names of arguments, which are taken beside NumPy's
+ALIASES = {"axis": "dim", "axes": "dim", "keepdims": "keepdim"}
 PYTHON_WORDS = {"lambda": "lambda_", "from": "from_", "in": "in_", "is": "is_", "not": "not_", "or": "or_"}
 # the first arguments of what Rust has as plain functions
 HAND = [ROOT / "crates/python/src/ops" / name for name in ("options.rs", "spectral.rs", "vision.rs")]
@@ -254,7 +256,9 @@ def arguments(function, params, has_self):
         if "Device" in ty:
             last.append((name, hint, "None"))
         else:
-            found.append((name, hint, default_of(function, name)))
+            default = default_of(function, name)
+            # what has another name as well may be given by that one alone
+            found.append((name, hint, "_REQUIRED" if default is None and name in ALIASES else default))
     # a default may not stand before an argument without one
     seen = False
     for i, (name, hint, default) in enumerate(found):
@@ -275,8 +279,7 @@ def signature(found, last, aliases):
 
 
 def aliases_of(names):
-    given = {"axis": "dim", "axes": "dim", "keepdims": "keepdim"}
-    return [(given[n], n) for n in names if n in given]
+    return [(ALIASES[n], n) for n in names if n in ALIASES]
 
 
 def function(method, shown):
@@ -379,10 +382,11 @@ def made():
             continue
         over = methods.get(rust + "_over")
         rows.append(m.row())
+        if over is not None:
+            rows.append(over.row())
         if rust in ROW_ALONE:
             continue
         if over is not None:
-            rows.append(over.row())
             functions.append(reduction(m, over, shown))
         else:
             functions.append(function(m, shown))

@@ -22,7 +22,7 @@ from . import (
     _autograd, _compile, _creation, _device, _functions, _inplace, _layers, _support, _tensor_methods, _vision, complex_pairs, data,
     fft, nn, optim,
 )
-from ._autograd import Context, Function, grad, no_grad
+from ._autograd import Context, Function, enable_grad, grad, no_grad
 from ._checkpoint import Checkpoint
 from ._compile import CompiledFunction, CompiledPlan, compile
 from ._creation import (
@@ -31,8 +31,8 @@ from ._creation import (
 )
 from ._device import MemoryReport
 from ._errors import (
-    ArgumentError, AxisError, BudgetError, ClosedError, DeviceError, DTypeError, Error, FormatError, InternalError, IoError,
-    NotDifferentiableError, NoValueError, PeerError, PoisonedError, ShapeError,
+    ArgumentError, AxisError, BudgetError, ClosedError, DeviceError, DTypeError, Error, FormatError, IndexError_, InternalError,
+    IoError, NotDifferentiableError, NoValueError, PeerError, PoisonedError, ShapeError,
 )
 from ._files import StateDict, load, load_torch, load_weights, published_names, save
 from ._remat import (
@@ -75,9 +75,9 @@ __all__ = [
     "arange", "ArgumentError", "array_api", "asarray", "AxisError", "bfloat16", "bool", "BudgetError", "Checkpoint", "clamp",
     "ClosedError", "compile", "CompiledFunction", "CompiledPlan", "complex_pairs", "Context", "data", "Device", "DeviceError", "distributed",
     "dtype",
-    "DTypeError", "empty", "empty_like", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
+    "DTypeError", "empty", "empty_like", "enable_grad", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
     "from_dlpack", "from_numpy", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "half", "double", "long", "inference_mode", "int16", "int32",
-    "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace",
+    "IndexError_", "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace",
     "lite", "load", "load_torch", "load_weights", "manual_seed", "MemoryReport", "models", "nn",
     "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "onnx",
     "ops", "optim", "PeerError",

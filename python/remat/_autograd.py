@@ -1,13 +1,104 @@
 """Gradients: of functions, within stretches that record nothing, and by rules of one's own."""
-import contextlib
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+import functools
+import inspect
+from typing import Any, AsyncGenerator, Callable, Generator, List, Optional, Sequence, Tuple, Union
 
 from . import _remat
 from ._remat import Tensor
 
 
-class no_grad(contextlib.ContextDecorator):
-    """Within it, or within a function that it decorates, this thread records nothing for gradients.
+class _Awaited:
+    """What is awaited step by step, each step within a stretch of its own."""
+
+    def __init__(self, stretch: Callable[[], Any], of: Any):
+        self._stretch, self._steps = stretch, of
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from _stepped(self._stretch, self._steps))
+
+
+def _stepped(stretch: Callable[[], Any], of: Any) -> Generator[Any, Any, Any]:
+    """Runs a generator or a coroutine so that its own code is within a stretch, and what others do between two steps is not."""
+    step: Callable[[], Any] = lambda: of.send(None)
+    while True:
+        try:
+            with stretch():
+                y = step()
+        except StopIteration as e:
+            return e.value
+        try:
+            sent = yield y
+        except GeneratorExit:
+            with stretch():
+                of.close()
+            raise
+        except BaseException as e:
+            # the generator is told, and says what comes of it
+            step = functools.partial(of.throw, e)
+        else:
+            step = functools.partial(of.send, sent)
+
+
+async def _stepped_async(stretch: Callable[[], Any], of: Any) -> AsyncGenerator[Any, Any]:
+    """As `_stepped`, of an asynchronous generator."""
+    step = of.asend(None)
+    while True:
+        try:
+            y = await _Awaited(stretch, step)
+        except StopAsyncIteration:
+            return
+        try:
+            sent = yield y
+        except GeneratorExit:
+            await _Awaited(stretch, of.aclose())
+            raise
+        except BaseException as e:
+            step = of.athrow(e)
+        else:
+            step = of.asend(sent)
+
+
+class _Stretch:
+    """What `no_grad` and `enable_grad` share: a context, and a decorator of functions, generators and coroutines."""
+
+    _records = False
+
+    def __init__(self) -> None:
+        self._open: List[Any] = []
+
+    def __enter__(self) -> Any:
+        guard = _remat._GradMode(self._records)
+        guard.begin()
+        self._open.append(guard)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._open.pop().end()
+
+    def __call__(self, f: Callable[..., Any]) -> Any:
+        stretch = type(self)
+        if inspect.isgeneratorfunction(f):
+            return functools.wraps(f)(lambda *args, **kwargs: _stepped(stretch, f(*args, **kwargs)))
+        if inspect.isasyncgenfunction(f):
+            return functools.wraps(f)(lambda *args, **kwargs: _stepped_async(stretch, f(*args, **kwargs)))
+        if inspect.iscoroutinefunction(f):
+            @functools.wraps(f)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                return await _Awaited(stretch, f(*args, **kwargs))
+
+            return awaited
+
+        @functools.wraps(f)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with stretch():
+                return f(*args, **kwargs)
+
+        return called
+
+
+class no_grad(_Stretch):
+    """Within it, or within a function that it decorates, this thread records nothing for gradients. Of a generator or a coroutine
+    that is its own code, and not what others do between its steps.
 
     >>> import remat
     >>> x = remat.ones(2).requires_grad_()
@@ -15,22 +106,28 @@ class no_grad(contextlib.ContextDecorator):
     ...     y = x * 2
     >>> y.requires_grad
     False
+    >>> @remat.no_grad()
+    ... def doubled():
+    ...     yield x * 2
+    >>> [y.requires_grad for y in doubled()], (x * 2).requires_grad
+    ([False], True)
     """
 
-    def __init__(self) -> None:
-        self._open: List[Any] = []
 
-    def _recreate_cm(self) -> "no_grad":
-        return no_grad()
+class enable_grad(_Stretch):
+    """Within it, or within a function that it decorates, this thread records for gradients, though it is within `no_grad`, or in the
+    `backward` of a `Function`: one that computes a part of its forward pass again, and takes gradients of that.
 
-    def __enter__(self) -> "no_grad":
-        guard = _remat._NoGrad()
-        guard.begin()
-        self._open.append(guard)
-        return self
+    >>> import remat
+    >>> x = remat.ones(2).requires_grad_()
+    >>> with remat.no_grad():
+    ...     with remat.enable_grad():
+    ...         y = x * 2
+    >>> y.requires_grad
+    True
+    """
 
-    def __exit__(self, *_: Any) -> None:
-        self._open.pop().end()
+    _records = True
 
 
 def grad(
@@ -69,8 +166,13 @@ class Context:
         self.saved_tensors: Tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor) -> None:
-        """Keeps tensors until the graph is freed, without their history: a result that kept itself would never be freed."""
-        self.saved_tensors = tuple(t.detach() for t in tensors)
+        """Keeps tensors until the graph is freed. Where gradients are differentiated again, arguments and results have their history.
+
+        What `forward` made on the way to its results has none, and a gradient of a gradient that has to pass it is a
+        NotDifferentiableError: save arguments and compute it again in `backward`, or return it as a result. Attributes of the
+        context are for what counts as constant.
+        """
+        self.saved_tensors = tensors
 
 
 class Function:
@@ -100,25 +202,47 @@ class Function:
 
     @staticmethod
     def backward(ctx: Context, *grads: Any) -> Any:
-        """The gradients of the arguments from those of the results."""
+        """The gradients of the arguments from those of the results. It may take gradients itself, of what it makes leaves of."""
         raise NotImplementedError("a Function has a static method `backward`")
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Calls the function."""
         ctx = Context()
+        at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        tensors = [args[i] for i in at]
+        begun = _remat.custom_begins(tensors)
         with no_grad():
             y = cls.forward(ctx, *args)
         results = y if isinstance(y, tuple) else (y,)
-        at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         backward: Callable[..., Any] = cls.backward
+        # the graph keeps them: the context, which the rule holds, must not keep a result that leads back to it
+        saved = [_place(t, tensors, results) for t in ctx.saved_tensors]
+        ctx.saved_tensors = ()
 
-        def rule(*dy: Any) -> Tuple[Any, ...]:
-            g = backward(ctx, *dy)
+        def rule(dy: List[Any], kept: List[Tensor]) -> Tuple[Any, ...]:
+            is_kept = _remat.is_grad_enabled()
+            ctx.saved_tensors = tuple(kept)
+            try:
+                # it may take gradients of what it computes; nothing of that is in the gradients that it gives, unless they are
+                # to be differentiated again
+                with enable_grad():
+                    g = backward(ctx, *dy)
+            finally:
+                ctx.saved_tensors = ()
             g = g if isinstance(g, tuple) else (g,)
+            if not is_kept:
+                g = tuple(x.detach() if isinstance(x, Tensor) else x for x in g)
             if len(g) != len(args):
                 raise ValueError(f"{cls.__name__}.backward gives {len(g)} gradients for {len(args)} arguments")
             return tuple(g[i] for i in at)
 
-        made = _remat.custom(cls.__name__, [args[i] for i in at], list(results), rule)
+        made = _remat.custom(cls.__name__, tensors, list(results), saved, begun, rule)
         return tuple(made) if isinstance(y, tuple) else made[0]
+
+
+def _place(saved: Tensor, tensors: Sequence[Tensor], results: Sequence[Any]) -> Union[int, Tensor]:
+    """The number of the result that was saved, or the tensor itself."""
+    if any(saved is t for t in tensors):
+        return saved
+    return next((j for j, r in enumerate(results) if saved is r), saved)

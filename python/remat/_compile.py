@@ -1,37 +1,18 @@
-"""Compiled functions: traced once for each structure, dtypes and shapes of the arguments, then run as one operation."""
+"""Compiled functions: traced once for each form of a call, which is all that the trace read, then run as one operation."""
 import dataclasses
 import functools
 import json
+import threading
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from . import _remat
+from ._autograd import no_grad
+from ._errors import NotDifferentiableError, NoValueError
+from ._guards import Guards, Walk, Watch
 from ._remat import Device, Tensor
-from ._support import DTypeLike, size_text
-
-
-def _flatten(x: Any, tensors: List[Tensor]) -> Any:
-    """The structure of `x`, whose tensors are appended to `tensors`; what is no tensor is a part of the structure."""
-    if isinstance(x, Tensor):
-        tensors.append(x)
-        return Tensor
-    if isinstance(x, (list, tuple)):
-        return (type(x).__name__, tuple(_flatten(part, tensors) for part in x))
-    if isinstance(x, dict):
-        return ("dict", tuple((k, _flatten(v, tensors)) for k, v in x.items()))
-    return ("value", x)
-
-
-def _unflatten(structure: Any, tensors: List[Tensor]) -> Any:
-    """What had this structure; takes tensors from the front."""
-    if structure is Tensor:
-        return tensors.pop(0)
-    kind, parts = structure
-    if kind == "value":
-        return parts
-    if kind == "dict":
-        return {k: _unflatten(v, tensors) for k, v in parts}
-    made = [_unflatten(p, tensors) for p in parts]
-    return made if kind == "list" else tuple(made)
+from ._structure import Described, Results, replaced
+from ._support import DTypeLike, default_device, default_generator, size_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +63,191 @@ class CompiledPlan:
         return text
 
 
+class _Traced:
+    """What a trace found beside its graph: how the result is made, and what the arguments become."""
+
+    def __init__(self, results: Results, written: List[int], gradients: List[Tuple[int, bool]]):
+        # the tensors of the trace itself end with it
+        self.results, self.count = results, len(results.tensors)
+        self.written, self.gradients = written, gradients
+        results.forget_trace()
+
+    def end(self, y: List[Tensor], given: List[Tensor]) -> Any:
+        """The result of a run. What the function assigned to arguments, and to their gradients, they have from now on."""
+        rest = iter(y[self.count:])
+        for i in self.written:
+            with no_grad():
+                given[i]._become(next(rest))
+        for i, is_there in self.gradients:
+            given[i].grad = next(rest) if is_there else None
+        return self.results.made(y, given)
+
+
+class _Form:
+    """The function for one structure of arguments, and for Python values from outside as they were when it was traced."""
+
+    def __init__(self, f: Callable[..., Any], key: Any, device: Device, options: Tuple[Any, ...], objects: List[Any]):
+        self.key, self.is_alive = key, True
+        self.compiled: Any = _remat._Compiled(device, self._flat, *options)
+        self.guards = Guards()
+        self.traces = 0
+        self._f = f
+        self._calls = 0
+        self._traced: Dict[int, _Traced] = {}
+        self._is_second = False
+        self._pending: Optional[Guards] = None
+        self._given: Any = None
+        # what is told by identity must not be replaced by another object in the same place of memory
+        self._objects = [self._held(x) for x in objects]
+
+    def _held(self, x: Any) -> Callable[[], Any]:
+        own = weakref.ref(self)
+
+        def gone(_: Any) -> None:
+            form = own()
+            if form is not None:
+                form.is_alive, form.compiled, form.guards = False, None, Guards()
+
+        try:
+            return weakref.ref(x, gone)
+        except TypeError:
+            return lambda: x
+
+    def is_for(self, key: Any) -> bool:
+        """True if it stands for calls of this key now."""
+        return self.is_alive and self.key == key and self.guards.hold()
+
+    def call(self, args: Any, described: Described, histories: List[int]) -> Any:
+        """Runs the function."""
+        given = described.tensors
+        old = [given[i].grad for i, history in enumerate(histories) if history == 2]
+        self._given, self._is_second = (args, described, histories), False
+        try:
+            y, number = self.compiled.call(given + old)
+        finally:
+            self._given = self._pending = None
+            self.traces = self.compiled.traces
+        if len(self._traced) > 1:
+            kept = self.compiled.kept()
+            self._traced = {n: t for n, t in self._traced.items() if n in kept}
+        return self._traced[number].end(y, given)
+
+    def _flat(self, *tensors: Tensor) -> List[Tensor]:
+        """What is traced: of the tensors of the arguments, and of their gradients. Every trace is made twice: the first time finds
+        what the function reads from outside, and the second that it leaves that as it is."""
+        self._calls += 1
+        is_second, self._is_second = self._is_second, not self._is_second
+        args, described, histories = self._given
+        given, leaves = self._arguments(tensors, histories)
+        own = {id(old): new for old, new in zip(described.tensors, given)}
+        args, kwargs = replaced(args, lambda t: own.get(id(t), t))
+        before = [(t._identity(), t.requires_grad) for t in given]
+        watch = Watch()
+        watch.begin()
+        try:
+            y = self._f(*args, **kwargs)
+        except NoValueError:
+            # a size that only a run knows ends the trace: what was read until there is guarded
+            watch.end()
+            self._guard(watch, described, is_second)
+            raise
+        finally:
+            watch.end()
+        walk = self._guard(watch, described, is_second)
+        self._check_arguments(args, kwargs, given, described)
+        results = Results(y, tuple(given), _remat.is_traced, walk.is_known)
+        made = results.tensors[:]
+        written = [i for i, t in enumerate(given) if t._identity() != before[i][0]]
+        if any(walk.has_tensor(described.tensors[i]) for i in written):
+            raise ValueError(
+                "the compiled function assigns to a tensor among its arguments that it can reach from outside as well, where it would read "
+                "the old value; give it in one way alone"
+            )
+        made += [given[i] for i in written]
+        for i, t in enumerate(given):
+            if i not in written and t.requires_grad != before[i][1]:
+                raise ValueError(
+                    f"the compiled function sets `requires_grad` of the tensor {i} among its arguments, which no later call would do; set it "
+                    "outside, or use `x.detach().requires_grad_()`"
+                )
+        gradients = self._gradients(leaves, tensors, histories, made)
+        self._traced[self._calls] = _Traced(results, written, gradients)
+        return made
+
+    @staticmethod
+    def _arguments(tensors: Tuple[Tensor, ...], histories: List[int]) -> Tuple[List[Tensor], List[Optional[Tensor]]]:
+        """The arguments as the function sees them, and for those with a history the leaf that a gradient would come to."""
+        given: List[Tensor] = []
+        leaves: List[Optional[Tensor]] = []
+        old = iter(tensors[len(histories):])
+        for t, history in zip(tensors, histories):
+            leaf = None
+            if history == 3:
+                t, leaf = _remat.as_result(t)
+            elif history:
+                t.requires_grad = True
+                leaf = t
+                if history == 2:
+                    t.grad = next(old)
+            given.append(t)
+            leaves.append(leaf)
+        return given, leaves
+
+    @staticmethod
+    def _gradients(
+        leaves: List[Optional[Tensor]], tensors: Tuple[Tensor, ...], histories: List[int], made: List[Tensor]
+    ) -> List[Tuple[int, bool]]:
+        """Which arguments have another gradient at the end, and whether they have one; those are added to `made`."""
+        old = iter(tensors[len(histories):])
+        changed = []
+        for i, (leaf, history) in enumerate(zip(leaves, histories)):
+            before = next(old) if history == 2 else None
+            now = None if leaf is None else leaf.grad
+            if history == 3 and now is not None:
+                raise NotDifferentiableError(
+                    "a gradient reaches an argument of the compiled function that is itself a result, and would go on to what that was made "
+                    "of; give `x.detach()`, or take the gradient within the function"
+                )
+            if now is None and before is None or now is not None and before is not None and now._identity() == before._identity():
+                continue
+            changed.append((i, now is not None))
+            if now is not None:
+                made.append(now)
+        return changed
+
+    def _guard(self, watch: Watch, described: Described, is_second: bool) -> Walk:
+        walk = Walk(watch)
+        name = getattr(self._f, "__name__", type(self._f).__name__)
+        walk.walk(self._f, name)
+        for x in described.objects:
+            walk.walk(x, "self" if x is described.owner else f"<{type(x).__name__}>")
+        walk.globals()
+        walk.closures()
+        if not is_second:
+            self._pending = walk.guards
+            return walk
+        place = self._pending.broken() if self._pending is not None else None
+        if place is not None:
+            raise ValueError(
+                f"the compiled function changes `{place}`, which would happen only while it is compiled; do it outside, return what is to be "
+                "kept, or keep a tensor in a `Parameter`, which every run updates"
+            )
+        self.guards.add(walk.guards)
+        return walk
+
+    @staticmethod
+    def _check_arguments(args: Any, kwargs: Any, given: List[Tensor], described: Described) -> None:
+        """Errors (ValueError) if the function put something else into a list or a dictionary that it was given."""
+        now = Described(tuple(given)).key((args, kwargs))
+        if now != described.structure:
+            raise ValueError(
+                "the compiled function changes a list, a dictionary or an object that it was given, which would happen only while it is "
+                "compiled; return what the caller is to have"
+            )
+
+
 class CompiledFunction:
-    """What `remat.compile` makes of a function, which is called as that is. `traces` counts the shapes it was compiled for.
+    """What `remat.compile` makes of a function, which is called as that is. `traces` counts how often it was compiled.
 
     >>> import remat
     >>> f = remat.compile(lambda x: x * 2)
@@ -91,43 +255,66 @@ class CompiledFunction:
     ([2.0, 2.0], 'CompiledFunction')
     """
 
+    # within another compiled function it is what it was made of
+    _traced_alone = "_f"
+
     def __init__(self, f: Callable[..., Any], device: Optional[Device], options: Tuple[Any, ...]):
         functools.update_wrapper(self, f)
         self._f, self._device, self._options = f, device, options
-        self._forms: Dict[Any, Tuple[Any, List[Any]]] = {}
-
-    def _form(self, structure: Any, device: Device) -> Tuple[Any, List[Any]]:
-        key = (structure, device)
-        if key not in self._forms:
-            f = self._f
-            result: List[Any] = []
-
-            def flat(*tensors: Tensor) -> List[Tensor]:
-                args, kwargs = _unflatten(structure, list(tensors))
-                given: List[Tensor] = []
-                result[:] = [_flatten(f(*args, **kwargs), given)]
-                return given
-
-            self._forms[key] = (_remat._Compiled(device, flat, *self._options), result)
-        return self._forms[key]
+        self._most = options[-1]
+        # the one used last stands last
+        self._forms: List[_Form] = []
+        self._let_go = 0
+        # calls of several threads wait for one another
+        self._lock = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tensors: List[Tensor] = []
-        structure = _flatten((args, kwargs), tensors)
+        if _remat.is_tracing():
+            return self._f(*args, **kwargs)
+        described = Described()
+        described.structure = described.key((args, kwargs))
+        described.owner = args[0] if args else None
+        tensors = described.tensors
         if self._device is not None:
             device = self._device
         elif tensors:
             device = tensors[0].device
         else:
-            from ._support import default_device
-
             device = default_device()
-        try:
-            compiled, result = self._form(structure, device)
-        except TypeError as e:
-            raise TypeError(f"arguments that are no tensors are a part of what is compiled, and must be hashable: {e}") from None
-        made = compiled.call(tensors)
-        return _unflatten(result[0], made)
+        signatures, histories = _remat.signatures(tensors)
+        outside = (device, default_device(), id(default_generator()), _remat.is_grad_enabled())
+        key = (described.structure, signatures, outside)
+        with self._lock:
+            form = self._form(key, device, described.objects)
+            before = form.traces
+            try:
+                return form.call((args, kwargs), described, histories)
+            finally:
+                if form.traces != before:
+                    self._trim()
+
+    def _form(self, key: Any, device: Device, objects: List[Any]) -> _Form:
+        for at in range(len(self._forms) - 1, -1, -1):
+            form = self._forms[at]
+            if form.is_for(key):
+                if at + 1 < len(self._forms):
+                    self._forms.append(self._forms.pop(at))
+                return form
+        form = _Form(self._f, key, device, self._options, objects)
+        self._forms.append(form)
+        return form
+
+    def _trim(self) -> None:
+        """Lets go what is not kept: forms without a graph, and those used longest ago."""
+        counts = [len(f.compiled.kept()) if f.is_alive else 0 for f in self._forms]
+        total, kept = 0, []
+        for form, count in zip(reversed(self._forms), reversed(counts)):
+            if count and (not kept or total + count <= self._most):
+                kept.append(form)
+                total += count
+            else:
+                self._let_go += form.traces
+        self._forms = kept[::-1]
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -135,11 +322,12 @@ class CompiledFunction:
     @property
     def traces(self) -> int:
         """How often the function was traced."""
-        return sum(c.traces for c, _ in self._forms.values())
+        with self._lock:
+            return self._let_go + sum(f.traces for f in self._forms)
 
     @property
     def plans(self) -> List[CompiledPlan]:
-        """What a run takes, for each of the shapes that the function was compiled for. Errors: RuntimeError while it runs.
+        """What a run takes, for each of the shapes that the function was compiled for.
 
         >>> import remat
         >>> f = remat.compile(lambda x: x * 2)
@@ -147,7 +335,8 @@ class CompiledFunction:
         >>> print(f.plans[0])
         workspace 0 B, states 0 B, inputs 1.0 KiB, outputs 1.0 KiB, constants 4 B; 0 operations run again
         """
-        pairs = [pair for c, _ in self._forms.values() for pair in json.loads(c.plans())]
+        with self._lock:
+            pairs = [pair for f in self._forms if f.is_alive for pair in json.loads(f.compiled.plans())]
         return [CompiledPlan(**figures, **(times or {})) for figures, times in pairs]
 
     @property
@@ -155,7 +344,8 @@ class CompiledFunction:
         """True once every form has its last plan. Under a budget a form begins with a plan for estimated times, and goes over
         to one for measured times within some runs; results are the same.
         """
-        return all(c.is_settled for c, _ in self._forms.values())
+        with self._lock:
+            return all(f.compiled.is_settled for f in self._forms if f.is_alive)
 
 
 def compile(
@@ -164,9 +354,13 @@ def compile(
 ) -> Any:
     """A function of tensors that is traced at its first call and then runs as one operation with a plan for its memory.
 
-    Also a decorator. Arguments and results are tensors in lists, tuples and dictionaries; anything else in the arguments is a
-    constant, for each value of which the function is traced again. Parameters and optimisers' state are read and updated by
-    every call, and random keys drawn anew, so that a whole training step can be compiled. `plans` says what a run takes.
+    Also a decorator. Arguments and results are tensors and constants in lists, tuples, dictionaries and data classes. Parameters and
+    optimisers' state are read and updated by every call, and random keys drawn anew, so that a whole training step can be compiled.
+    `plans` says what a run takes.
+
+    Whatever else the function reads, such as constants among its arguments, attributes, globals, lists, or whether gradients are
+    recorded, is looked at by every call: if it is not what it was, the function is traced again. What cannot be looked at is an error
+    that names it. The book has the table of both (compiled functions, functions of Python).
 
     Parameters:
         memory_budget: the most bytes of a run, as `Device` takes them; what does not fit is computed again. Unless given, what the
@@ -174,9 +368,10 @@ def compile(
         level: of the passes over the graph, 0 to 3. At 3, for inference, they may change the last digits of results.
         freeze: parameters that are only read become constants, so that passes can compute with them; for inference.
         half: "float16" or "bfloat16" to store float32 values between operations as. Rounds them.
-        forms: for how many shapes compiled forms are kept.
+        forms: how many compiled forms are kept; the one used longest ago goes first.
 
-    Errors: NoValueError, with the line, if the function reads a value; BudgetError if no plan fits.
+    Errors: NoValueError, with the line, if the function reads a value; BudgetError if no plan fits; ValueError for what would happen
+    only while it is traced.
 
     >>> import remat
     >>> @remat.compile

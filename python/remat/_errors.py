@@ -110,6 +110,7 @@ class BudgetError(Error, MemoryError):
         budget_bytes: the budget in force.
         least_bytes: no smaller budget can run this operation, in whatever way.
         smallest_feasible_bytes: the smallest budget that is known to let it run.
+        recompute_limit: where not the bytes but the work was too much, how many times that of the step it may be; else None.
         pinned: who holds bytes that cannot be evicted, largest first: pairs of a name and bytes.
 
     >>> import remat
@@ -125,6 +126,7 @@ class BudgetError(Error, MemoryError):
     budget_bytes: int = 0
     least_bytes: int = 0
     smallest_feasible_bytes: int = 0
+    recompute_limit: Optional[int] = None
     pinned: List[Tuple[str, int]] = []
 
 

@@ -205,19 +205,6 @@ def pairwise_distance(x: Tensor, y: Tensor, p: float = 2.0, eps: float = 1e-06, 
     return _t["pairwise_distance"](x, y, p, eps, keepdims)
 
 
-def tensordot(x: Tensor, b: Tensor, axes: Any, *, dim: Any = None) -> Tensor:
-    """The sum of the products of elements over pairs of axes, `(axis of x, axis of b)`: the axes of `x` that stay,
-    then those of `b`. Errors: AxisError, ShapeError, DTypeError.
-
-    >>> import remat
-    >>> remat.ones(2, 3).tensordot(remat.ones(3, 2), [(1, 0)])
-    tensor([[3.0, 3.0],
-            [3.0, 3.0]], shape=(2, 2), dtype=float32)
-    """
-    axes = axes if dim is None else dim
-    return _t["tensordot"](x, b, axes)
-
-
 def dot(x: Tensor, b: Tensor) -> Tensor:
     """The sum of the products of the elements of two vectors. Errors: AxisError for another rank; ShapeError,
     DTypeError.
@@ -423,7 +410,8 @@ def permutation(key: Tensor, n: int) -> Tensor:
 
 def randint(key: Tensor, shape: ShapeLike, dtype: DTypeLike, lo: int, hi: int) -> Tensor:
     """Whole numbers `lo <= x < hi`, each as likely up to 2^-53 of the span; a pure function of `key: u64 [2]`. Errors:
-    DTypeError for bools; ValueError for an empty range or a span of more than 2^53.
+    DTypeError for bools; ValueError for an empty range, a span of more than 2^53, or numbers that `dtype` does not
+    hold.
 
     >>> import remat
     >>> remat.ops.randint(remat.Generator(0).key(), 3, "int64", 7, 8)
@@ -785,7 +773,7 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
     return _t["matrix_power"](x, n)
 
 
-def flip(x: Tensor, axes: AxisLike, *, dim: Any = None) -> Tensor:
+def flip(x: Tensor, axes: AxisLike = _REQUIRED, *, dim: Any = None) -> Tensor:
     """Reversed along `axes`. A view. Errors: AxisError.
 
     >>> import remat
@@ -793,10 +781,11 @@ def flip(x: Tensor, axes: AxisLike, *, dim: Any = None) -> Tensor:
     tensor([2, 1, 0], shape=(3,), dtype=int64)
     """
     axes = axes if dim is None else dim
+    _required(axes, "flip", "axes")
     return _t["flip"](x, axes)
 
 
-def take(x: Tensor, axis: int, index: Tensor, *, dim: Any = None) -> Tensor:
+def take(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, *, dim: Any = None) -> Tensor:
     """The elements of `axis` that an index tensor of any shape names, as NumPy's `take`: the axes of `index` stand in
     the place of `axis`. With `axis` 0 this is an embedding.
 
@@ -805,10 +794,12 @@ def take(x: Tensor, axis: int, index: Tensor, *, dim: Any = None) -> Tensor:
     tensor([[3, 1]], shape=(1, 2), dtype=int64)
     """
     axis = axis if dim is None else dim
+    _required(axis, "take", "axis")
+    _required(index, "take", "index")
     return _t["take"](x, axis, index)
 
 
-def index_select(x: Tensor, axis: int, index: Tensor, *, dim: Any = None) -> Tensor:
+def index_select(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, *, dim: Any = None) -> Tensor:
     """`take` with a vector of indices: the rank stays. Errors: as there, and AxisError for an index of another rank.
 
     >>> import remat
@@ -816,10 +807,12 @@ def index_select(x: Tensor, axis: int, index: Tensor, *, dim: Any = None) -> Ten
     tensor([[3, 1]], shape=(1, 2), dtype=int64)
     """
     axis = axis if dim is None else dim
+    _required(axis, "index_select", "axis")
+    _required(index, "index_select", "index")
     return _t["index_select"](x, axis, index)
 
 
-def gather(x: Tensor, axis: int, index: Tensor, *, dim: Any = None) -> Tensor:
+def gather(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, *, dim: Any = None) -> Tensor:
     """One element along `axis` for each index: `y[.., i, ..] = x[.., index[.., i, ..], ..]`, of the shape of `index`,
     whose other extents are those of `x` or smaller (NumPy's `take_along_axis`).
 
@@ -829,6 +822,8 @@ def gather(x: Tensor, axis: int, index: Tensor, *, dim: Any = None) -> Tensor:
             [3]], shape=(2, 1), dtype=int64)
     """
     axis = axis if dim is None else dim
+    _required(axis, "gather", "axis")
+    _required(index, "gather", "index")
     return _t["gather"](x, axis, index)
 
 
@@ -1381,7 +1376,7 @@ def dropout(x: Tensor, p: float, key: Tensor) -> Tensor:
     return _t["dropout"](x, p, key)
 
 
-def cumulate(x: Tensor, f: "str", axis: int, exclusive: bool = False, reverse: bool = False, *, dim: Any = None) -> Tensor:
+def cumulate(x: Tensor, f: "str", axis: int = _REQUIRED, exclusive: bool = False, reverse: bool = False, *, dim: Any = None) -> Tensor:
     """A running function along `axis`, of `Cumulate`: without the element itself if `exclusive`, from the end if
     `reverse`. Sums and products of integers are I64, of unsigned ones U64. Errors: AxisError, DTypeError;
     ValueError for an exclusive extreme.
@@ -1391,10 +1386,11 @@ def cumulate(x: Tensor, f: "str", axis: int, exclusive: bool = False, reverse: b
     tensor([6, 5, 3], shape=(3,), dtype=int64)
     """
     axis = axis if dim is None else dim
+    _required(axis, "cumulate", "axis")
     return _t["cumulate"](x, f, axis, exclusive, reverse)
 
 
-def cumsum(x: Tensor, axis: int, *, dim: Any = None) -> Tensor:
+def cumsum(x: Tensor, axis: int = _REQUIRED, *, dim: Any = None) -> Tensor:
     """Running sums along `axis`: of integers as I64, of unsigned ones as U64; bools are counted, as I64. Errors:
     AxisError.
 
@@ -1403,10 +1399,11 @@ def cumsum(x: Tensor, axis: int, *, dim: Any = None) -> Tensor:
     tensor([1, 3, 6], shape=(3,), dtype=int64)
     """
     axis = axis if dim is None else dim
+    _required(axis, "cumsum", "axis")
     return _t["cumsum"](x, axis)
 
 
-def cumprod(x: Tensor, axis: int, *, dim: Any = None) -> Tensor:
+def cumprod(x: Tensor, axis: int = _REQUIRED, *, dim: Any = None) -> Tensor:
     """Running products along `axis`: of integers as I64, of unsigned ones as U64. Gradients of all orders are right
     where elements are zero. Errors: AxisError; DTypeError for bool.
 
@@ -1415,6 +1412,7 @@ def cumprod(x: Tensor, axis: int, *, dim: Any = None) -> Tensor:
     tensor([1, 2, 6], shape=(3,), dtype=int64)
     """
     axis = axis if dim is None else dim
+    _required(axis, "cumprod", "axis")
     return _t["cumprod"](x, axis)
 
 
@@ -1564,7 +1562,7 @@ def quantile(x: Tensor, q: float, axis: Optional[int] = None, keepdims: bool = F
     return _t["quantile_over"](x, q, axis, keepdims, between)
 
 
-def quantiles_over(x: Tensor, q: Sequence[float], axis: int, keepdims: bool = False, between: "str" = "linear", *, dim: Any = None, keepdim: Any = None) -> Tensor:
+def quantiles_over(x: Tensor, q: Sequence[float], axis: int = _REQUIRED, keepdims: bool = False, between: "str" = "linear", *, dim: Any = None, keepdim: Any = None) -> Tensor:
     """Several quantiles, along a new first axis: `quantile_over`. Errors: as there.
 
     >>> import remat
@@ -1573,6 +1571,7 @@ def quantiles_over(x: Tensor, q: Sequence[float], axis: int, keepdims: bool = Fa
     """
     axis = axis if dim is None else dim
     keepdims = keepdims if keepdim is None else keepdim
+    _required(axis, "quantiles_over", "axis")
     return _t["quantiles_over"](x, q, axis, keepdims, between)
 
 
@@ -1824,22 +1823,6 @@ def std(x: Tensor, axis: Optional[AxisLike] = None, keepdims: bool = False, corr
     return _t["std_over"](x, axis, keepdims, correction)
 
 
-def norm(x: Tensor, axis: Optional[AxisLike] = None, keepdims: bool = False, *, dim: Any = None, keepdim: Any = None) -> Tensor:
-    """The Euclidean norm over `axes`: the root of the sum of squares, which overflow in no dtype. Where it is 0 its
-    gradient is 0. Errors: AxisError, DTypeError. Over all elements without an axis.
-
-    >>> import remat
-    >>> remat.tensor([[3.0, 4.0]]).norm(axis=1)
-    tensor([5.0], shape=(1,), dtype=float32)
-    """
-    axis = axis if dim is None else dim
-    keepdims = keepdims if keepdim is None else keepdim
-    if axis is None:
-        y = _t["norm"](x)
-        return _kept(y, x) if keepdims else y
-    return _t["norm_over"](x, axis, keepdims)
-
-
 def argmax(x: Tensor, axis: Optional[int] = None, keepdims: bool = False, *, dim: Any = None, keepdim: Any = None) -> Tensor:
     """Index of the first largest along `axis`, as i64. Errors: AxisError; ShapeError along an empty axis. Over all
     elements without an axis.
@@ -1872,7 +1855,7 @@ def argmin(x: Tensor, axis: Optional[int] = None, keepdims: bool = False, *, dim
     return _t["argmin_over"](x, axis, keepdims)
 
 
-def scatter(x: Tensor, axis: int, index: Tensor, src: Operand, *, dim: Any = None) -> Tensor:
+def scatter(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, src: Operand = _REQUIRED, *, dim: Any = None) -> Tensor:
     """`x` with each element of `src` put where its index says along `axis`: `y[.., index[.., m, ..], ..] = src[.., m,
     ..]`. Of several at one place the last one stays. `src` may be a number.
 
@@ -1881,10 +1864,13 @@ def scatter(x: Tensor, axis: int, index: Tensor, src: Operand, *, dim: Any = Non
     tensor([2.0, 0.0, 1.0], shape=(3,), dtype=float32)
     """
     axis = axis if dim is None else dim
+    _required(axis, "scatter", "axis")
+    _required(index, "scatter", "index")
+    _required(src, "scatter", "src")
     return _t["scatter"](x, axis, index, src)
 
 
-def scatter_add(x: Tensor, axis: int, index: Tensor, src: Tensor, *, dim: Any = None) -> Tensor:
+def scatter_add(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, src: Tensor = _REQUIRED, *, dim: Any = None) -> Tensor:
     """`x` with each element of `src` added where its index says along `axis`: the reverse of `gather`. A place that is
     named twice gets both; the order of additions is fixed.
 
@@ -1893,10 +1879,13 @@ def scatter_add(x: Tensor, axis: int, index: Tensor, src: Tensor, *, dim: Any = 
     tensor([0.0, 0.0, 3.0], shape=(3,), dtype=float32)
     """
     axis = axis if dim is None else dim
+    _required(axis, "scatter_add", "axis")
+    _required(index, "scatter_add", "index")
+    _required(src, "scatter_add", "src")
     return _t["scatter_add"](x, axis, index, src)
 
 
-def scatter_reduce(x: Tensor, axis: int, index: Tensor, src: Tensor, f: "str", include_self: bool = True, *, dim: Any = None) -> Tensor:
+def scatter_reduce(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, src: Tensor = _REQUIRED, f: "str" = _REQUIRED, include_self: bool = True, *, dim: Any = None) -> Tensor:
     """`x` with what its elements and those of `src` that go there make: their sum, product, mean, largest or smallest.
     Without `include_self` the elements of `x` do not count where any of `src` goes. The gradient of an extreme is
     shared equally among equal ones; that of a product is right where factors are zero.
@@ -1906,10 +1895,14 @@ def scatter_reduce(x: Tensor, axis: int, index: Tensor, src: Tensor, f: "str", i
     tensor([0.0, 2.0], shape=(2,), dtype=float32)
     """
     axis = axis if dim is None else dim
+    _required(axis, "scatter_reduce", "axis")
+    _required(index, "scatter_reduce", "index")
+    _required(src, "scatter_reduce", "src")
+    _required(f, "scatter_reduce", "f")
     return _t["scatter_reduce"](x, axis, index, src, f, include_self)
 
 
-def index_add(x: Tensor, axis: int, index: Tensor, src: Tensor, *, dim: Any = None) -> Tensor:
+def index_add(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, src: Tensor = _REQUIRED, *, dim: Any = None) -> Tensor:
     """`x` with the slices of `src` added where a vector of indices names places along `axis`: the reverse of `take`. A
     place that is named twice gets both; the order of additions is fixed.
 
@@ -1918,10 +1911,13 @@ def index_add(x: Tensor, axis: int, index: Tensor, src: Tensor, *, dim: Any = No
     tensor([0.0, 0.0, 3.0], shape=(3,), dtype=float32)
     """
     axis = axis if dim is None else dim
+    _required(axis, "index_add", "axis")
+    _required(index, "index_add", "index")
+    _required(src, "index_add", "src")
     return _t["index_add"](x, axis, index, src)
 
 
-def index_copy(x: Tensor, axis: int, index: Tensor, src: Tensor, *, dim: Any = None) -> Tensor:
+def index_copy(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, src: Tensor = _REQUIRED, *, dim: Any = None) -> Tensor:
     """`x` with the slices of `src` in the places along `axis` that a vector of indices names; the last one stays where
     several go. Errors: as `index_add`.
 
@@ -1930,10 +1926,13 @@ def index_copy(x: Tensor, axis: int, index: Tensor, src: Tensor, *, dim: Any = N
     tensor([0.0, 0.0, 1.0], shape=(3,), dtype=float32)
     """
     axis = axis if dim is None else dim
+    _required(axis, "index_copy", "axis")
+    _required(index, "index_copy", "index")
+    _required(src, "index_copy", "src")
     return _t["index_copy"](x, axis, index, src)
 
 
-def index_fill(x: Tensor, axis: int, index: Tensor, value: Operand, *, dim: Any = None) -> Tensor:
+def index_fill(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, value: Operand = _REQUIRED, *, dim: Any = None) -> Tensor:
     """`x` with `value`, a number or a tensor of one, in the places along `axis` that a vector of indices names.
     Errors: as `index_add`.
 
@@ -1942,6 +1941,9 @@ def index_fill(x: Tensor, axis: int, index: Tensor, value: Operand, *, dim: Any 
     tensor([0.0, 0.0, 1.0], shape=(3,), dtype=float32)
     """
     axis = axis if dim is None else dim
+    _required(axis, "index_fill", "axis")
+    _required(index, "index_fill", "index")
+    _required(value, "index_fill", "value")
     return _t["index_fill"](x, axis, index, value)
 
 
@@ -2001,7 +2003,7 @@ def masked_scatter(x: Tensor, mask: Tensor, src: Tensor) -> Tensor:
     return _t["masked_scatter"](x, mask, src)
 
 
-def select_scatter(x: Tensor, src: Tensor, axis: int, index: int, *, dim: Any = None) -> Tensor:
+def select_scatter(x: Tensor, src: Tensor, axis: int = _REQUIRED, index: int = _REQUIRED, *, dim: Any = None) -> Tensor:
     """`x` with `src` in place of element `index` of `axis`. Errors: AxisError; IndexError; ShapeError or DTypeError
     for another `src`.
 
@@ -2011,6 +2013,8 @@ def select_scatter(x: Tensor, src: Tensor, axis: int, index: int, *, dim: Any = 
             [1.0, 1.0]], shape=(2, 2), dtype=float32)
     """
     axis = axis if dim is None else dim
+    _required(axis, "select_scatter", "axis")
+    _required(index, "select_scatter", "index")
     return _t["select_scatter"](x, src, axis, index)
 
 
@@ -2128,8 +2132,7 @@ def isin(x: Tensor, test: Tensor, invert: bool = False) -> Tensor:
 
 def multinomial(x: Tensor, key: Tensor, n: int, replacement: bool = False) -> Tensor:
     """`n` draws by the weights of the last axis, which need not add up to 1, as I64: `[.., n]`. Without `replacement`
-    none is drawn twice; where fewer than `n` weights are above 0, others follow. Weights are not negative: draws by
-    others mean nothing.
+    none is drawn twice. What has weight 0 is never drawn.
 
     >>> import remat
     >>> remat.ops.multinomial(remat.tensor([0.0, 1.0]), remat.Generator(0).key(), 1)
@@ -2160,7 +2163,7 @@ def flatten(x: Tensor, start: int = 0, end: int = -1) -> Tensor:
     return _t["flatten"](x, start, end)
 
 
-def unflatten(x: Tensor, axis: int, extents: AxisLike, *, dim: Any = None) -> Tensor:
+def unflatten(x: Tensor, axis: int = _REQUIRED, extents: AxisLike = _REQUIRED, *, dim: Any = None) -> Tensor:
     """Axis `axis` as several; one extent may be -1 and is worked out. Errors: AxisError; ShapeError.
 
     >>> import remat
@@ -2168,6 +2171,8 @@ def unflatten(x: Tensor, axis: int, extents: AxisLike, *, dim: Any = None) -> Te
     (2, 3, 2)
     """
     axis = axis if dim is None else dim
+    _required(axis, "unflatten", "axis")
+    _required(extents, "unflatten", "extents")
     return _t["unflatten"](x, axis, extents)
 
 
@@ -2225,7 +2230,7 @@ def squeeze(x: Tensor, axes: AxisLike = (), *, dim: Any = None) -> Tensor:
     return _t["squeeze"](x, axes)
 
 
-def expand_dims(x: Tensor, axis: int, *, dim: Any = None) -> Tensor:
+def expand_dims(x: Tensor, axis: int = _REQUIRED, *, dim: Any = None) -> Tensor:
     """With a new axis of extent 1 at `axis` of the result. Errors: AxisError. Also called `unsqueeze`.
 
     >>> import remat
@@ -2233,6 +2238,7 @@ def expand_dims(x: Tensor, axis: int, *, dim: Any = None) -> Tensor:
     (1, 2)
     """
     axis = axis if dim is None else dim
+    _required(axis, "expand_dims", "axis")
     return _t["unsqueeze"](x, axis)
 
 
@@ -3269,7 +3275,7 @@ def instance_norm(x: Tensor, weight: Optional[Tensor] = None, bias: Optional[Ten
     return _t["instance_norm"](x, weight, bias, eps)
 
 
-def general_norm(x: Tensor, axes: AxisLike, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, eps: float = 1e-05, *, dim: Any = None) -> Tensor:
+def general_norm(x: Tensor, axes: AxisLike = _REQUIRED, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, eps: float = 1e-05, *, dim: Any = None) -> Tensor:
     """`(x - mean) / sqrt(var + eps) weight + bias` with mean and biased variance over `axes`, which may be any;
     `weight` and `bias`, or none of them, have the extents of those axes, in ascending order. All axes if none is
     named. Errors: AxisError; DTypeError; ShapeError; ValueError for a negative `eps`.
@@ -3279,6 +3285,7 @@ def general_norm(x: Tensor, axes: AxisLike, weight: Optional[Tensor] = None, bia
     tensor([[-1.0,  1.0]], shape=(1, 2), dtype=float32)
     """
     axes = axes if dim is None else dim
+    _required(axes, "general_norm", "axes")
     return _t["general_norm"](x, axes, weight, bias, eps)
 
 
@@ -3780,7 +3787,6 @@ __all__ = [
     "negative",
     "nms",
     "nonzero",
-    "norm",
     "normal",
     "normal_like",
     "normalize",
@@ -3871,7 +3877,6 @@ __all__ = [
     "tan",
     "tanh",
     "tanhshrink",
-    "tensordot",
     "threshold",
     "tile",
     "topk",
@@ -4113,7 +4118,6 @@ METHODS = [
     "negative",
     "nms",
     "nonzero",
-    "norm",
     "normal_like",
     "normalize",
     "not_equal",
@@ -4202,7 +4206,6 @@ METHODS = [
     "tan",
     "tanh",
     "tanhshrink",
-    "tensordot",
     "threshold",
     "tile",
     "topk",

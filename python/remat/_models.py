@@ -1,7 +1,7 @@
 """What `remat.onnx` and `remat.lite` share: descriptions of inputs and outputs, and how a function becomes a file."""
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _compile, _remat
+from . import _remat
 from ._creation import asarray
 from ._remat import Device, Tensor, dtype
 from .nn.module import Module
@@ -109,9 +109,7 @@ class Traced:
             raise ValueError("the module trains: call its `eval()` first, since a file is for inference")
 
         def flat(*tensors: Tensor) -> List[Tensor]:
-            made: List[Tensor] = []
-            _compile._flatten(f(*tensors), made)
-            return made
+            return tensors_in(f(*tensors))
 
         self.flat = flat
 

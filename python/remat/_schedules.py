@@ -3,6 +3,7 @@ import json
 from typing import Any, Dict, List
 
 from . import _remat
+from ._support import options_json, plain
 
 
 class Schedule:
@@ -20,7 +21,7 @@ class Schedule:
 
     def at(self, step: int) -> float:
         """The learning rate of a step."""
-        return _remat.schedule_at(json.dumps(self._of), step)
+        return _remat.schedule_at(options_json(self._of), step)
 
     def after_warmup(self, steps: int) -> "Schedule":
         """This schedule behind so many steps in which the rate grows to its first."""
@@ -114,8 +115,9 @@ def one_cycle(
     max_lr: float, steps: int, pct_start: float = 0.3, div_factor: float = 25.0, final_div_factor: float = 1e4,
     anneal_strategy: str = "cos", three_phase: bool = False,
 ) -> Schedule:
-    """From `max_lr / div_factor` up to `max_lr` and down to the first over `final_div_factor`, in one cycle (Smith and Topin, 2017), as
-    PyTorch's `OneCycleLR`; in half waves of a cosine, or straight lines (`linear`).
+    """From `max_lr / div_factor` up to `max_lr` and down to the first over `final_div_factor`, in one cycle (Smith and Topin, 2017), in
+    half waves of a cosine, or straight lines (`linear`). It is the rate of PyTorch's `OneCycleLR` alone: `lr_scheduler.OneCycleLR`
+    cycles the momentum with it.
 
     >>> import remat
     >>> s = remat.optim.one_cycle(max_lr=1.0, steps=10, pct_start=0.5)
@@ -163,8 +165,8 @@ def sequential(schedules: List[Schedule], milestones: List[int]) -> Schedule:
 
 
 class Plateau:
-    """A learning rate that shrinks where a measurement does not improve, as PyTorch's `ReduceLROnPlateau`. Errors: ArgumentError for a
-    factor that is not at least 0 and below 1.
+    """A learning rate that shrinks where a measurement does not improve, as PyTorch's `ReduceLROnPlateau`, and with figures below 0 as
+    with others, as `lr_scheduler.ReduceLROnPlateau`. Errors: ArgumentError for a factor that is not at least 0 and below 1.
 
     >>> import remat
     >>> plateau = remat.optim.Plateau(lr=1.0, factor=0.5, patience=0)
@@ -182,7 +184,7 @@ class Plateau:
             "maximize": mode == "max", "factor": factor, "patience": patience, "threshold": threshold,
             "relative": threshold_mode == "rel", "cooldown": cooldown, "min": min_lr, "eps": eps,
         }
-        self._of = _remat._Plateau(lr, json.dumps(options))
+        self._of = _remat._Plateau(plain(lr), options_json(options))
 
     @property
     def lr(self) -> float:

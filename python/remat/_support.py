@@ -1,8 +1,11 @@
 """What the parts of the package share: types of arguments, the default device and generator."""
 import atexit
+import json
+import math
 import os
+import sys
 import threading
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _remat
 from ._remat import Device, Generator, Tensor, dtype
@@ -20,7 +23,48 @@ REQUIRED: Any = object()
 _remat.set_library_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
 
+class _UnreadFailure(Exception):
+    """Raised where the interpreter, which is about to end, writes out what is left: so its exit code is not 0."""
+
+
+class _Ending:
+    """Standard output of a process that ends with a failure that nobody read."""
+
+    closed = False
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+        raise _UnreadFailure
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def _end() -> None:
+    """Closes the devices, and tells what failed on them and nobody read.
+
+    A process that ends by an exception says so already: the devices of several ranks are not waited for then, nor those that Ctrl-C
+    was to end.
+    """
+    raised = getattr(sys, "last_type", None)
+    failures: List[str] = []
+    if raised is None or not issubclass(raised, KeyboardInterrupt):
+        failures = _remat.close_devices(raised is None)
+    for text in failures:
+        print(text, file=sys.stderr)
+    if failures or _remat.failures_of_dropped():
+        before = sys.unraisablehook
+
+        def hook(of: Any) -> None:
+            if not issubclass(of.exc_type, _UnreadFailure):
+                before(of)
+
+        # the one way to an exit code from here: Python ends with 120 if it cannot write out its standard output
+        sys.unraisablehook, sys.stdout = hook, _Ending(sys.stdout)  # type: ignore[assignment]
     _remat.exiting()
     _remat.end_mpi()
 
@@ -55,6 +99,28 @@ def size_text(n: float) -> str:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
         n /= 1024
     return ""
+
+
+def plain(x: Any) -> Any:
+    """A number of NumPy's, or a tensor of one number, as Python's; everything else as it is."""
+    return x.item() if getattr(x, "shape", None) == () and hasattr(x, "item") else x
+
+
+def options_json(options: Any) -> str:
+    """Options as JSON, numbers of NumPy's as Python's. Errors: ValueError for what is not finite; TypeError naming what is no option."""
+    if isinstance(options, dict):
+        for name, value in options.items():
+            value = plain(value)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"`{name}` is {value}, must be finite")
+
+    def other(x: Any) -> Any:
+        number = plain(x)
+        if number is x:
+            raise TypeError(f"{x!r} is no option: options are numbers, texts, and lists of them")
+        return number
+
+    return json.dumps(options, default=other)
 
 
 def required(value: Any, function: str, name: str) -> None:

@@ -1,10 +1,10 @@
 """Methods of `Tensor` that are Python's habit: several forms of arguments, other libraries' arrays, copies."""
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _functions, _layers, _remat, _vision
 from ._creation import _asarray, _key
 from ._remat import Device, Generator, Tensor
-from ._support import DTypeLike, Number, default_device, shape_of
+from ._support import AxisLike, DTypeLike, Number, default_device, shape_of
 
 _t = _remat._operators
 
@@ -92,16 +92,83 @@ def astype(x: Tensor, dtype: DTypeLike, copy: bool = True) -> Tensor:
 def clip(x: Tensor, min: Optional[Number] = None, max: Optional[Number] = None) -> Tensor:
     """Elements below `min` become it, those above `max` that; either may be missing. Errors: ArgumentError if `min > max`.
 
+    Integers between bounds of which one is a float become floats, as in NumPy and PyTorch.
+
     >>> import remat
     >>> remat.tensor([-3.0, 0.5, 9.0]).clip(-1, 2).tolist()
     [-1.0, 0.5, 2.0]
+    >>> remat.arange(3).clip(0.5, 1.5).tolist()
+    [0.5, 1.0, 1.5]
     """
     if min is None and max is None:
         return +x
+    if not x.dtype.is_floating_point and any(_is_float(v) for v in (min, max)):
+        x = _t["cast"](x, "float32")
     if isinstance(min, Tensor) or isinstance(max, Tensor) or min is None or max is None:
         x = x if min is None else _t["clamp_min"](x, min)
         return x if max is None else _t["clamp_max"](x, max)
     return _t["clamp"](x, min, max)
+
+
+def _is_float(v: Any) -> bool:
+    return isinstance(v, float) or isinstance(v, Tensor) and v.dtype.is_floating_point
+
+
+def norm(
+    x: Tensor, p: Any = 2.0, axis: Optional[AxisLike] = None, keepdims: bool = False, *, dim: Any = None, keepdim: Any = None
+) -> Tensor:
+    """The `p`-norm over axes, or of all elements: by default the Euclidean one, whose squares overflow in no dtype.
+
+    As in NumPy and PyTorch the order stands before the axes. `p` is a number (0 counts what is not 0), infinity, "fro" or "nuc", which
+    is of matrices. Where the norm is 0 its gradient is 0. Errors: AxisError, DTypeError.
+
+    >>> import remat
+    >>> x = remat.tensor([[3.0, 4.0], [0.0, 1.0]])
+    >>> x.norm(axis=1).tolist(), x.norm(1).item(), x.norm(float("inf"), 0).tolist()
+    ([5.0, 1.0], 8.0, [3.0, 4.0])
+    """
+    axis = axis if dim is None else dim
+    keepdims = keepdims if keepdim is None else keepdim
+    if p == "nuc":
+        if x.ndim == 2 and (axis is None or not isinstance(axis, int) and sorted(a % 2 for a in axis) == [0, 1]):
+            y = _functions.matrix_norm(x, "nuc")
+            return y.reshape(1, 1) if keepdims else y
+        raise ValueError(f"norm: 'nuc' is of a matrix, not of axes {axis} of shape {x.shape}; matrix_norm takes batches")
+    if p is None or p == "fro":
+        p = 2.0
+    if isinstance(p, str):
+        raise ValueError(f"norm: the order is {p!r}, and must be a number, 'fro' or 'nuc'")
+    if axis is None:
+        axis = tuple(range(x.ndim))
+    return _t["norm_over"](x, axis, keepdims) if p == 2 else _t["norm_of"](x, float(p), axis, keepdims)
+
+
+def tensordot(
+    x: Tensor, b: Tensor, axes: Union[int, Tuple[AxisLike, AxisLike]] = 2, *, dims: Any = None, dim: Any = None
+) -> Tensor:
+    """The sum of the products of elements over axes: the last `axes` of `x` with the first of `b`, or those that a pair names.
+
+    As in NumPy and PyTorch a pair holds the axes of `x` and the axes of `b`, each a number or a sequence. The axes of `x` that stay come
+    first. Errors: ValueError for axes that are no such pair; AxisError, ShapeError, DTypeError.
+
+    >>> import remat
+    >>> a, b = remat.ones(2, 3, 4), remat.ones(3, 4, 5)
+    >>> a.tensordot(b).shape, a.tensordot(b, ((1, 2), (0, 1))).shape, a.tensordot(b, (1, 0)).shape
+    ((2, 5), (2, 5), (2, 4, 4, 5))
+    """
+    axes = next((given for given in (dims, dim) if given is not None), axes)
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(x.ndim, b.ndim):
+            raise ValueError(f"tensordot: {axes} axes of shapes {x.shape} and {b.shape}")
+        pairs = [(x.ndim - axes + i, i) for i in range(axes)]
+    else:
+        if len(axes) != 2:
+            raise ValueError(f"tensordot: axes {axes} are no pair: the axes of the first tensor, and those of the second")
+        of_x, of_b = ([a] if isinstance(a, int) else list(a) for a in axes)
+        if len(of_x) != len(of_b):
+            raise ValueError(f"tensordot: {len(of_x)} axes of the first tensor and {len(of_b)} of the second")
+        pairs = list(zip(of_x, of_b))
+    return _t["tensordot"](x, b, pairs)
 
 
 def to(x: Tensor, *args: Any, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None) -> Tensor:
@@ -180,7 +247,8 @@ def clone(x: Tensor) -> Tensor:
     >>> x.tolist(), y.tolist()
     ([0.0, 0.0], [1.0, 0.0])
     """
-    return +x
+    # another object of a leaf would be a leaf, to which nothing can be assigned
+    return x.reshape(x.shape) if x.is_leaf and x.requires_grad else +x
 
 
 def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
@@ -506,12 +574,13 @@ __all__ = [
     "reshape", "permute", "astype", "clip", "split", "sort", "cummax", "cummin", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "scaled_dot_product_attention",
     "solve_triangular", "resize", "transpose", "view_as", "contiguous", "expand", "multinomial",
+    "norm", "tensordot",
 ]
 
 FUNCTIONS = [
     reshape, view_as, contiguous, expand, permute, astype, clip, split, sort, cummax, cummin, conv1d, conv2d, conv3d,
     conv_transpose1d, conv_transpose2d, conv_transpose3d, max_pool2d, avg_pool2d, adaptive_avg_pool2d, scaled_dot_product_attention,
-    multinomial, solve_triangular, resize, transpose,
+    multinomial, solve_triangular, resize, transpose, norm, tensordot,
 ]
 
 

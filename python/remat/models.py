@@ -1,7 +1,8 @@
 """Networks from the literature, as modules of the compiled library: the same seed gives the same bits as there.
 
 Each class is made of the name of a published size, whose fields keyword arguments change; `configs` has all sizes with their
-fields. Published weights are read by `remat.load_weights`, with the names of `remat.published_names`:
+fields. The parts of a network compute within it: they have modes and hooks, and modules can be assigned in the place of layers and
+blocks, `net.head = remat.nn.Linear(512, 7)`, or `net.fc` as torchvision's networks call it. Published weights are read by `remat.load_weights`, with the names of `remat.published_names`:
 
 >>> import remat
 >>> net = remat.models.ResNet("resnet18", classes=10, channels=1)
@@ -48,6 +49,7 @@ class _Network:
 
     KIND = ""
     DEFAULT = ""
+    _has_config = True
 
     def __init__(
         self, config: Optional[str] = None, *, device: Optional[Device] = None, dtype: DTypeLike = "float32",
@@ -83,6 +85,7 @@ class ResNet(_OneTensor):
     """
 
     KIND, DEFAULT = "resnet", "resnet18"
+    _also = {"fc": "head"}
 
 
 class Vgg(_OneTensor):
@@ -159,6 +162,7 @@ class DenseNet(_OneTensor):
     """
 
     KIND, DEFAULT = "densenet", "densenet121"
+    _also = {"classifier": "head"}
 
 
 class ShuffleNetV2(_OneTensor):
@@ -173,6 +177,7 @@ class ShuffleNetV2(_OneTensor):
     """
 
     KIND, DEFAULT = "shufflenet_v2", "shufflenet_v2_x0_5"
+    _also = {"fc": "head"}
 
 
 class Vit(_OneTensor):

@@ -178,7 +178,8 @@ def export(
 
     `inputs` are examples, of which dtypes and shapes count; results are tensors in lists, tuples and dictionaries. Parameters are
     constants, under the module's names. `dynamic={0: {0: "batch"}}` names axis 0 of input 0, and `sizes={"batch": (1, 64)}` its
-    bounds: what follows from it the file computes. `opset` is from 18 to the newest. `external_data` puts constants in a file beside.
+    bounds: what follows from it the file computes. `opset` is from 18 to
+    the newest, 28, and 21 unless it is given, which runtimes have known for long. `external_data` puts constants in a file beside.
 
     Errors: ArgumentError naming each operation that ONNX has no form for, where it was applied and why (gradients, random numbers, and
     others), a module that trains, an `opset` that there is not; FormatError for a name twice; IoError.

@@ -272,7 +272,8 @@ def test_what_an_iteration_reads_ahead_gives_way():
     time.sleep(0.05)
     assert device.in_use_bytes <= (1 << 20) // 2
     assert remat.ones(200 * 1024, device=device).sum().item() == 200 * 1024
-    assert len(list(it)) == 39 and device.peak_bytes <= 1 << 20
+    # one at a time: together they do not fit
+    assert sum(1 for _ in it) == 39 and device.peak_bytes <= 1 << 20
 
 
 def test_options_out_of_their_domain(device):
@@ -402,3 +403,79 @@ held = Held(); held.all = held, loader, it  # lives until the interpreter ends
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n", "")
+
+
+def test_bools_of_numpy_are_bools_and_seeds_are_integers(device):
+    rows = TensorDataset(np.arange(50))
+    assert [v for x, in DataLoader(rows, 10, shuffle=np.bool_(False)) for v in x.tolist()] == list(range(50))
+    orders = []
+    for seed in (1, 2):
+        remat.manual_seed(seed)
+        orders.append([next(iter(DataLoader(rows, 50, shuffle=shuffle)))[0].tolist() for shuffle in (np.bool_(True), np.int64(7), 7)])
+    assert orders[0][0] != orders[1][0], "the seed is drawn"
+    assert orders[0][1] == orders[0][2] == orders[1][1]
+    for wrong in (1.5, "no", None):
+        with pytest.raises(TypeError, match="shuffle is True, False or an integer"):
+            DataLoader(rows, shuffle=wrong)
+    with pytest.raises(ValueError, match="-1"):
+        DataLoader(rows, shuffle=-1)
+
+
+def test_a_dataset_with_a_state_of_its_own_goes_on_where_it_was(device):
+    class Noise(IterableDataset):
+        def __init__(self):
+            self.at, self.rng = 0, np.random.default_rng(0)
+
+        def set_epoch(self, epoch):
+            self.at, self.rng = 0, np.random.default_rng((7, epoch))
+
+        def __iter__(self):
+            while self.at < 12:
+                self.at += 1
+                yield float(self.rng.normal())
+
+        def state_dict(self):
+            return {"at": self.at, "rng": dict(self.rng.bit_generator.state)}
+
+        def load_state_dict(self, state):
+            self.at, self.rng.bit_generator.state = state["at"], state["rng"]
+
+    loader = DataLoader(Noise(), 3, workers=0)
+    whole = [[x.tolist() for x in loader] for _ in range(2)]
+    first = DataLoader(Noise(), 3, workers=0)
+    got = [x.tolist() for x in first]
+    it = iter(first)
+    got += [next(it).tolist(), next(it).tolist()]
+    state = first.state_dict()
+    second = DataLoader(Noise(), 3, workers=0)
+    second.load_state_dict(state)
+    got += [x.tolist() for x in second]
+    assert got == sum(whole, [])
+
+
+def test_batches_stay_on_the_device_of_the_data():
+    own = remat.Device(budget="16MiB", threads=1)
+    x = remat.arange(4, device=own)
+    assert next(iter(DataLoader(TensorDataset(x), 2)))[0].device == own
+    assert TensorDataset(x)[0][0].device == own and remat.data.default_collate([x, x]).device == own
+    other = remat.Device(budget="16MiB", threads=1)
+    assert next(iter(DataLoader(TensorDataset(x), 2, device=other)))[0].device == other
+    with pytest.raises(remat.DeviceError, match="two devices"):
+        TensorDataset(x, remat.arange(4, device=other))
+
+    class Own(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            return {"x": x[i]}
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from x
+
+    for data in (Own(), Stream()):
+        for workers in (0, 1):
+            with pytest.raises(remat.DeviceError, match="given no device"):
+                list(DataLoader(data, 2, workers=workers))
+            assert len(list(DataLoader(data, 2, workers=workers, device=other))) == 2

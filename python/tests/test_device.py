@@ -17,7 +17,7 @@ import remat
 def test_budgets_are_numbers_and_texts():
     for text, want in [("64MiB", 64 << 20), ("0.5 gb", 500_000_000), (1 << 20, 1 << 20), ("123B", 123), (None, None), ("unlimited", None)]:
         assert remat.Device(budget=text).budget == want
-    for wrong in ["50%", "lots", "64", "-1MiB", "0B", "nanMiB", 1.5]:
+    for wrong in ["50%", "lots", "64", "-1MiB", "0B", "nanMiB", 1.5, 0, -1, True, False]:
         with pytest.raises(ValueError, match="no budget"):
             remat.Device(budget=wrong)
     for wrong in [{"threads": 0}, {"budget": 1 << 60}, {"foresight": "x"}, {"async_level": "x"}]:
@@ -244,6 +244,32 @@ def test_the_interpreter_ends_with_work_queued():
         """
     )
     assert done.returncode == 0 and done.stderr == "", done
+
+
+@pytest.mark.parametrize("body, is_told", [
+    ("x = remat.ones(1 << 20) * 2", True),
+    ("def f():\n    remat.ones(1 << 20, device=remat.Device(budget='1MiB')) * 2\nf()", True),
+    ("x = remat.ones(1 << 20) * 2\ntry:\n    x.wait()\nexcept remat.BudgetError:\n    pass", False),
+    ("x = remat.ones(1 << 10) * 2", False),
+    ("x = remat.ones(1 << 20) * 2\nimport sys; sys.exit(0)", True),
+], ids=["open", "dropped", "read", "none", "exit"])
+def test_a_process_that_ends_tells_what_failed_and_nobody_read(body, is_told):
+    begin = 'import atexit, remat\natexit.register(print, "last")\nremat.set_default_device(remat.Device(budget="1MiB"))\n'
+    done = run(begin + body + '\nprint("end")' * ("exit" not in body))
+    assert done.stdout.split()[-1] == "last", "what was registered runs"
+    assert (done.returncode != 0) == is_told, done
+    assert ("that nobody read" in done.stderr and "BudgetError" in done.stderr + "BudgetError" * ("dropped" in done.stderr)) == is_told, done
+    assert is_told or done.stderr == "", done
+
+
+def test_a_process_that_ends_by_an_exception_tells_both():
+    done = run("""
+        import remat
+        remat.set_default_device(remat.Device(budget="1MiB"))
+        x = remat.ones(1 << 20) * 2
+        raise KeyError("of the program")
+    """)
+    assert done.returncode != 0 and "of the program" in done.stderr and "that nobody read" in done.stderr, done
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

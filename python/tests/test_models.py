@@ -55,7 +55,7 @@ def test_sizes_have_fields_that_can_be_changed(kind):
         kind(colour=3)
     with pytest.raises(ValueError, match=f"no config `nothing`, but {next(iter(configs))}"):
         kind("nothing")
-    with pytest.raises(ValueError):
+    with pytest.raises(TypeError, match="wrong"):
         kind(**{next(iter(fields)): "text"})
 
 

@@ -131,18 +131,20 @@ pub fn product<T: Num>(pool: &Pool, along: Along, x: &[T], y: &mut [T]) {
     fold(pool, along, x, y, T::Wide::ONE, |product, x| product.times(T::widen(x.lane())), T::narrow);
 }
 
-/// Running `ln sum e^x`; the largest is taken out, so nothing overflows.
+/// Running `ln sum e^x`; the largest is taken out, so nothing overflows, and is 1 of the sum, without which it keeps the digits of
+/// the others.
 pub fn log_sum_exp<T: Element + Storage>(pool: &Pool, along: Along, x: &[T], y: &mut [T]) {
-    let step = |(most, sum): (f64, f64), x: T| {
+    let step = |(most, rest): (f64, f64), x: T| {
         let x = x.to_f64();
         match x {
             // the difference of two equal infinities is 0
-            _ if x == most => (most, sum + 1.0),
-            _ if x < most => (most, sum + (x - most).exp()),
-            _ => (x, sum * (most - x).exp() + 1.0),
+            _ if x == most => (most, rest + 1.0),
+            _ if x < most => (most, rest + (x - most).exp()),
+            _ => (x, (rest + 1.0) * (most - x).exp()),
         }
     };
-    fold(pool, along, x, y, (f64::NEG_INFINITY, 0.0f64), step, |(most, sum)| T::from_f64(most + sum.ln()));
+    // of nothing the sum is 0
+    fold(pool, along, x, y, (f64::NEG_INFINITY, -1.0f64), step, |(most, rest)| T::from_f64(most + rest.ln_1p()));
 }
 
 /// Running largest (smallest, if not `largest`) elements, and where they are: the last of equal ones, or the last NaN, in the

@@ -18,6 +18,7 @@ use remat_types::Element;
 pub use rms::{rms_norm, rms_norm_grad, rms_norm_grad_workspace_elems};
 use runs::{Prefetch, Runs, buffer, moments_prefetching};
 
+mod far;
 mod rms;
 mod runs;
 #[cfg(test)]
@@ -439,9 +440,9 @@ fn finish<T: FloatElement>(
 /// Bytes from where a row's statistics are to what is prefetched of the row that is written after them.
 const WRITTEN_AHEAD_BYTES: usize = 1 << 10;
 
-/// Mean of a row and `1 / sqrt(variance + eps)`. Prefetches rows ahead, and that of `y`, which is written next.
+/// Mean of a row, `1 / sqrt(variance + eps)`, and whether the row is for [`far`]. Prefetches rows ahead, and that of `y`, which is written next.
 #[inline(always)]
-fn row_statistics<T: FloatElement>(row: &[T], y: &[T], eps: f64) -> (T::Real, T::Real) {
+fn row_statistics<T: FloatElement>(row: &[T], y: &[T], eps: f64) -> (T::Real, T::Real, bool) {
     let n = row.len() as f64;
     let mean = sum(row, T::up) / n;
     let about = T::Real::from_f64(mean);
@@ -451,7 +452,7 @@ fn row_statistics<T: FloatElement>(row: &[T], y: &[T], eps: f64) -> (T::Real, T:
     };
     let [first, second] = moments3(row, y, row, prefetch_both, |v, _, _| v.up() - about, |v, _, _| v.up() - about);
     let var = (second - first * first / n) / n;
-    (about, T::Real::from_f64(1.0 / (var + eps).sqrt()))
+    (about, T::Real::from_f64(1.0 / (var + eps).sqrt()), far::is_far::<T>(var, eps))
 }
 
 /// `y = (x - mean) / sqrt(var + eps) * scale + bias` along each row of `x: [rows, s]`; `scale, bias: [s]`.
@@ -467,7 +468,10 @@ pub fn layer_norm<T: FloatElement>(pool: &Pool, s: usize, eps: f64, x: &[T], sca
             #[inline(always)]
             || {
                 for (x, y) in x.chunks_exact(s).zip(y.chunks_exact_mut(s)) {
-                    let (mean, inv_sd) = row_statistics(x, y, eps);
+                    let (mean, inv_sd, is_far) = row_statistics(x, y, eps);
+                    if is_far && far::forward(eps, x, scale, Some(bias), y) {
+                        continue;
+                    }
                     for (((y, x), scale), bias) in y.iter_mut().zip(x).zip(scale).zip(bias) {
                         *y = T::down((x.up() - mean) * inv_sd * scale.up() + bias.up());
                     }
@@ -565,7 +569,11 @@ fn layer_norm_grad_row<T: FloatElement>(
     };
     // statistics and both sums of the gradient in one walk
     let [first, second, sum, moment] = moments4(x, dy, scale, mean, prefetch_both);
-    let inv_sd = 1.0 / ((second - first * first / n) / n + eps).sqrt();
+    let var = (second - first * first / n) / n;
+    if far::is_far::<T>(var, eps) && far::backward(eps, [x, scale, dy], dx, dscale, Some(&mut *dbias)) {
+        return;
+    }
+    let inv_sd = 1.0 / (var + eps).sqrt();
     let (sum, moment) = (T::Real::from_f64(sum / n), T::Real::from_f64(moment * inv_sd / n));
     let inv_sd = T::Real::from_f64(inv_sd);
     for k in 0..s {

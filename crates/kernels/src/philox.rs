@@ -193,9 +193,24 @@ fn is_wide<T: FloatElement>() -> bool {
     T::REAL == remat_types::DType::F64
 }
 
-/// Uniform numbers in `[lo, hi)`, up to rounding to `T`.
+/// The largest number of `T` below `hi`; `lo` if that is below it.
+fn last_below<T: FloatElement>(lo: f64, hi: f64) -> f64 {
+    // far below half the distance of any two numbers at `hi`, and doubled until it is not
+    let mut step = (hi.abs() * 2f64.powi(-60)).max(f64::MIN_POSITIVE);
+    while step.is_finite() {
+        let v = T::from_f64(hi - step).to_f64();
+        if v < hi {
+            return v.max(lo);
+        }
+        step *= 2.0;
+    }
+    lo
+}
+
+/// Uniform numbers in `[lo, hi)`: what would be rounded to `hi` is the number of `T` before it. Rounded to `T` otherwise.
 pub fn uniform<T: FloatElement>(pool: &Pool, s: Stream, lo: f64, hi: f64, y: &mut [T]) {
-    let at = |u: f64| T::from_f64(lo + u * (hi - lo));
+    let last = last_below::<T>(lo, hi);
+    let at = |u: f64| T::from_f64((lo + u * (hi - lo)).min(last));
     if is_wide::<T>() {
         groups::<T, PAIRS>(
             pool,
@@ -211,6 +226,7 @@ pub fn uniform<T: FloatElement>(pool: &Pool, s: Stream, lo: f64, hi: f64, y: &mu
     } else if lo == 0.0 && hi == 1.0 {
         // 24 bits are exact in the compute type, and so are they where nothing is added to them
         let unit = T::Real::from_f64(1.0 / f64::from(1u32 << 24));
+        let last = T::Real::from_f64(last);
         groups::<T, WORDS>(
             pool,
             s,
@@ -218,7 +234,9 @@ pub fn uniform<T: FloatElement>(pool: &Pool, s: Stream, lo: f64, hi: f64, y: &mu
             #[inline(always)]
             |w, y| {
                 for i in 0..WORDS {
-                    y[i] = T::down(T::Real::from_f64(f64::from((w[i] >> 8) as i32)) * unit);
+                    let v = T::Real::from_f64(f64::from((w[i] >> 8) as i32)) * unit;
+                    // only 16 bits round to 1
+                    y[i] = T::down(if size_of::<T>() == 2 && v > last { last } else { v });
                 }
             },
         );

@@ -252,6 +252,77 @@ fn qr_of<T: RealField>([m, n, k]: [usize; 3], a: &[T], q: &mut [T], r: &mut [T],
     });
 }
 
+/// The power of 2 that a matrix whose largest magnitude is `most` is multiplied by before an iteration that squares its elements:
+/// 1 within `2^-limit ..= 2^limit`, where no square over- or underflows, so that results there have the bits that they would have.
+fn scale_for(most: f64, limit: i32) -> f64 {
+    if most == 0.0 || (2f64.powi(-limit)..=2f64.powi(limit)).contains(&most) {
+        return 1.0;
+    }
+    // a power of 2 that is a normal number, and so is its reciprocal
+    2f64.powi(-(most.log2().floor() as i32).clamp(-1021, 1021))
+}
+
+/// Multiplies a matrix by the power of 2 that its elements call for, and gives it.
+fn scaled<T: Scaled>(mut own: MatMut<'_, T>) -> f64 {
+    let mut most = 0.0f64;
+    for j in 0..own.ncols() {
+        for i in 0..own.nrows() {
+            most = most.max(own[(i, j)].magnitude());
+        }
+    }
+    let by = scale_for(most, T::SQUARE_LIMIT);
+    if by != 1.0 {
+        for j in 0..own.ncols() {
+            for i in 0..own.nrows() {
+                own[(i, j)] = own[(i, j)].times(by);
+            }
+        }
+    }
+    by
+}
+
+/// A number that can be scaled.
+trait Scaled: RealField + Copy + std::ops::Mul<Output = Self> {
+    /// Squares of what is within `2^-SQUARE_LIMIT ..= 2^SQUARE_LIMIT`, and sums of many, are far from over- and underflow.
+    const SQUARE_LIMIT: i32;
+
+    fn magnitude(self) -> f64;
+
+    /// The product, rounded once.
+    fn times(self, by: f64) -> Self;
+}
+
+impl Scaled for f32 {
+    const SQUARE_LIMIT: i32 = 40;
+
+    fn magnitude(self) -> f64 {
+        f64::from(self.abs())
+    }
+
+    fn times(self, by: f64) -> f32 {
+        (f64::from(self) * by) as f32
+    }
+}
+
+impl Scaled for f64 {
+    const SQUARE_LIMIT: i32 = 400;
+
+    fn magnitude(self) -> f64 {
+        self.abs()
+    }
+
+    fn times(self, by: f64) -> f64 {
+        self * by
+    }
+}
+
+/// Takes the scale of a matrix from its singular values or eigenvalues.
+fn unscale<T: Scaled>(values: &mut [T], by: f64) {
+    if by != 1.0 {
+        values.iter_mut().for_each(|v| *v = v.times(1.0 / by));
+    }
+}
+
 fn svd_vectors(vectors: bool) -> ComputeSvdVectors {
     if vectors { ComputeSvdVectors::Thin } else { ComputeSvdVectors::No }
 }
@@ -267,7 +338,7 @@ fn svd_request<T: RealField>(m: usize, n: usize, vectors: bool) -> StackReq {
     StackReq::all_of(&[temp_mat_scratch::<T>(m, n), temp_mat_scratch::<T>(k, 1), kept, own])
 }
 
-fn svd_of<T: RealField>(
+fn svd_of<T: Scaled>(
     m: usize,
     n: usize,
     a: &[T],
@@ -276,18 +347,23 @@ fn svd_of<T: RealField>(
     stack: &mut MemStack,
 ) -> Result<(), Failure> {
     let (k, mut found) = (m.min(n), Ok(()));
-    matrix(stack, MatRef::from_row_major_slice(a, m, n), |own, stack| {
-        let (own, s) = (own.as_ref(), DiagMut::from_slice_mut(s));
+    matrix(stack, MatRef::from_row_major_slice(a, m, n), |mut own, stack| {
+        let by = scaled(own.rb_mut());
+        let own = own.as_ref();
         let failed = |_| Failure::NoConvergence;
         let Some([u, vt]) = vectors else {
-            found = svd(own, s, None, None, Par::Seq, stack, Default::default()).map_err(failed);
+            let values = DiagMut::from_slice_mut(s);
+            found = svd(own, values, None, None, Par::Seq, stack, Default::default()).map_err(failed);
+            unscale(s, by);
             return;
         };
         let (mut left, stack) = temp_mat_zeroed::<T, _, _>(m, k, stack);
         let (mut right, stack) = temp_mat_zeroed::<T, _, _>(n, k, stack);
         let (mut left, mut right) = (left.as_mat_mut(), right.as_mat_mut());
         let (l, r) = (left.rb_mut(), right.rb_mut());
-        found = svd(own, s, Some(l), Some(r), Par::Seq, stack, Default::default()).map_err(failed);
+        let values = DiagMut::from_slice_mut(s);
+        found = svd(own, values, Some(l), Some(r), Par::Seq, stack, Default::default()).map_err(failed);
+        unscale(s, by);
         MatMut::from_row_major_slice_mut(u, m, k).copy_from(left.as_ref());
         MatMut::from_row_major_slice_mut(vt, k, n).copy_from(right.as_ref().transpose());
     });
@@ -307,7 +383,7 @@ fn pinv_request<T: RealField>(m: usize, n: usize) -> StackReq {
 }
 
 /// `inverse` gives the factor of a singular value, of it and the largest.
-fn pinv_of<T: RealField + Copy + std::ops::Mul<Output = T>>(
+fn pinv_of<T: Scaled>(
     [m, n]: [usize; 2],
     a: &[T],
     p: &mut [T],
@@ -315,7 +391,8 @@ fn pinv_of<T: RealField + Copy + std::ops::Mul<Output = T>>(
     inverse: impl Fn(&T, &T) -> T,
 ) -> Result<(), Failure> {
     let (k, mut found) = (m.min(n), Ok(()));
-    matrix(stack, MatRef::from_row_major_slice(a, m, n), |own, stack| {
+    matrix(stack, MatRef::from_row_major_slice(a, m, n), |mut own, stack| {
+        let by = scaled(own.rb_mut());
         let (mut u, stack) = temp_mat_zeroed::<T, _, _>(m, k, stack);
         let (mut v, stack) = temp_mat_zeroed::<T, _, _>(n, k, stack);
         let (mut s, stack) = temp_mat_zeroed::<T, _, _>(k, 1, stack);
@@ -333,8 +410,10 @@ fn pinv_of<T: RealField + Copy + std::ops::Mul<Output = T>>(
                 v[(i, j)] *= factor;
             }
         }
-        let p = MatMut::from_row_major_slice_mut(p, n, m);
-        matmul(p, Accum::Replace, v.as_ref(), u.as_ref().transpose(), T::one_impl(), Par::Seq);
+        let product = MatMut::from_row_major_slice_mut(p, n, m);
+        matmul(product, Accum::Replace, v.as_ref(), u.as_ref().transpose(), T::one_impl(), Par::Seq);
+        // the inverse of `by a` is that of `a` by `1 / by`
+        unscale(p, 1.0 / by);
     });
     found
 }
@@ -349,7 +428,7 @@ fn eigh_request<T: RealField>(n: usize, vectors: bool) -> StackReq {
     StackReq::all_of(&[square, square, own])
 }
 
-fn eigh_of<T: RealField>(
+fn eigh_of<T: Scaled>(
     n: usize,
     a: &[T],
     w: &mut [T],
@@ -357,16 +436,27 @@ fn eigh_of<T: RealField>(
     stack: &mut MemStack,
 ) -> Result<(), Failure> {
     let mut found = Ok(());
-    matrix(stack, MatRef::from_row_major_slice(a, n, n), |own, stack| {
-        let (own, w) = (own.as_ref(), DiagMut::from_slice_mut(w));
+    matrix(stack, MatRef::from_row_major_slice(a, n, n), |mut own, stack| {
+        // what is not read may be anything
+        for j in 1..n {
+            for i in 0..j {
+                own[(i, j)] = T::zero_impl();
+            }
+        }
+        let by = scaled(own.rb_mut());
+        let own = own.as_ref();
         let failed = |_| Failure::NoConvergence;
+        let values = DiagMut::from_slice_mut(w);
         let Some(v) = v else {
-            found = self_adjoint_evd(own, w, None, Par::Seq, stack, Default::default()).map_err(failed);
+            found = self_adjoint_evd(own, values, None, Par::Seq, stack, Default::default()).map_err(failed);
+            unscale(w, by);
             return;
         };
         let (mut vectors, stack) = temp_mat_zeroed::<T, _, _>(n, n, stack);
         let mut vectors = vectors.as_mat_mut();
-        found = self_adjoint_evd(own, w, Some(vectors.rb_mut()), Par::Seq, stack, Default::default()).map_err(failed);
+        found =
+            self_adjoint_evd(own, values, Some(vectors.rb_mut()), Par::Seq, stack, Default::default()).map_err(failed);
+        unscale(w, by);
         MatMut::from_row_major_slice_mut(v, n, n).copy_from(vectors.as_ref());
     });
     found

@@ -284,7 +284,7 @@ impl Machine {
         let network = self.shared.network()?;
         let device = network.device();
         let value = |(v, host): (&Option<Value>, &Option<HostTensor>)| match (v, host) {
-            (Some(v), _) => Ok(v.clone()),
+            (Some(v), _) => on_device(v, device),
             (None, Some(host)) => Ok(Value::Tensor(Tensor::from_host(device, host)?)),
             (None, None) => Err(Error::new(ErrorKind::Value, "an input that is no tensor was not set")),
         };
@@ -337,6 +337,16 @@ impl Machine {
         }
         Ok(all)
     }
+}
+
+/// The value with its tensors on this device: a program makes them on any.
+fn on_device(v: &Value, device: &Device) -> Result<Value> {
+    Ok(match v {
+        Value::Tensor(t) | Value::Constant(t, _) => Value::Tensor(t.to_device(device)?),
+        Value::Sequence(all) => Value::Sequence(all.iter().map(|v| on_device(v, device)).collect::<Result<_>>()?),
+        Value::Optional(Some(v)) => Value::Optional(Some(Box::new(on_device(v, device)?))),
+        other => other.clone(),
+    })
 }
 
 fn no_run() -> Error {

@@ -1,12 +1,12 @@
 //! Small state that is no tensor, with interior mutability: a forward pass borrows its module.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_runtime::{Device, tracing};
 use remat_tensor::Tensor;
 use remat_tensor::comm::Communicator;
-use remat_types::{CallSite, Result, Scope};
+use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use crate::Rng;
 use crate::keys::{self, Source};
@@ -94,19 +94,26 @@ impl StatisticsGroup {
 
 /// A module's own source of random keys; checkpoints keep it.
 #[derive(Debug)]
-pub struct RngCell(Arc<Mutex<Rng>>);
+pub struct RngCell {
+    own: Arc<Mutex<Rng>>,
+    /// Made while its thread traced: by every call anew, with the same keys.
+    is_of_trace: bool,
+}
 
 impl RngCell {
     /// A cell that continues `rng`.
     pub fn new(rng: Rng) -> Self {
-        RngCell(Arc::new(Mutex::new(rng)))
+        RngCell { own: Arc::new(Mutex::new(rng)), is_of_trace: tracing::is_tracing() }
     }
 
-    /// The next key on `device`: `u64 [2]`; within a loop each step gets one of its own. Errors: Closed.
+    /// The next key on `device`: `u64 [2]`; within a loop each step gets one of its own. A cell that a compiled function makes
+    /// itself gives every run the same keys, as it gives them to every eager call. Errors: Closed.
     pub fn next_key(&self, device: &Device) -> Result<Tensor> {
-        let (own, source) = (self.0.clone(), keys::next()?);
+        let (own, source) = (self.own.clone(), keys::next()?);
+        let is_drawn = matches!(source, Source::Drawn(_));
+        let known = (self.is_of_trace && is_drawn).then(|| self.lock().draw());
         let next = move |to: &mut [u8]| {
-            let draw = || own.lock().unwrap_or_else(PoisonError::into_inner).draw();
+            let draw = || known.unwrap_or_else(|| own.lock().unwrap_or_else(PoisonError::into_inner).draw());
             let key = match &source {
                 Source::Drawn(None) => draw(),
                 Source::Drawn(Some(place)) => {
@@ -124,40 +131,90 @@ impl RngCell {
         Ok(Tensor::from_handle(tracing::random_key(&device.channel(), Arc::new(next))?))
     }
 
-    /// `f` of the generator, which no other thread draws from meanwhile.
+    fn lock(&self) -> MutexGuard<'_, Rng> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `f` of the generator, which no other thread draws from meanwhile. A compiled function can do so with those alone that it
+    /// makes itself.
+    #[track_caller]
     pub fn with<T>(&self, f: impl FnOnce(&mut Rng) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        if !self.is_of_trace {
+            tracing::refuse("reading the state of a generator, or seeding or splitting it,");
+        }
+        f(&mut self.lock())
     }
 
     /// The generator as it is now.
+    #[track_caller]
     pub fn get(&self) -> Rng {
         self.with(|rng| rng.clone())
     }
 
     /// Replaces the generator.
+    #[track_caller]
     pub fn set(&self, rng: Rng) {
         self.with(|own| *own = rng);
     }
 }
 
-/// The name under which reports and traces show a module.
-#[derive(Debug)]
-pub struct Label(Mutex<Arc<str>>);
+/// What stands around a layer that is within another module: it may change what the layer reads and what it gives, or compute in its
+/// place. See [`Label::set_tap`].
+pub trait Tap: Send + Sync {
+    /// Called with what the layer is to read.
+    fn before(&self, x: &Tensor) -> Result<Tapped>;
+    /// Called with what the layer read and what it made of it; gives the result.
+    fn after(&self, x: &Tensor, y: Tensor) -> Result<Tensor>;
+}
+
+/// What a [`Tap`] makes of a layer's input.
+pub enum Tapped {
+    /// The layer computes, of this.
+    Input(Tensor),
+    /// This is the result; the layer does not compute.
+    Output(Tensor),
+}
+
+/// The tap of a layer, and how often it was changed.
+#[derive(Default)]
+struct Taps {
+    changes: AtomicU64,
+    /// False where the lock need not be taken.
+    is_set: AtomicBool,
+    tap: Mutex<Option<Arc<dyn Tap>>>,
+}
+
+/// The name under which reports and traces show a module, and the [`Tap`] of a layer of one tensor.
+pub struct Label {
+    name: Mutex<Arc<str>>,
+    taps: Option<Arc<Taps>>,
+}
+
+impl std::fmt::Debug for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Label").field(&self.get()).finish()
+    }
+}
 
 impl Label {
     /// A label that says what the module is, until [`Module::name_scopes`](crate::Module::name_scopes) says which.
     pub fn new(name: &str) -> Self {
-        Label(Mutex::new(name.into()))
+        Label { name: Mutex::new(name.into()), taps: None }
+    }
+
+    /// The label of a layer whose `forward` is within [`Label::around`], so that it may have a [`Tap`].
+    pub fn of_layer(name: &str) -> Self {
+        Label { taps: Some(Arc::default()), ..Label::new(name) }
     }
 
     /// The name.
     pub fn get(&self) -> Arc<str> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Renames.
     pub fn set(&self, name: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+        *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
     }
 
     /// Enters a scope of this name. In a `#[track_caller]` function, errors name the line that called it.
@@ -165,5 +222,43 @@ impl Label {
     #[track_caller]
     pub fn enter(&self) -> Scope {
         Scope::called(&self.get(), CallSite::here())
+    }
+
+    /// True if the module may have a [`Tap`].
+    pub fn takes_tap(&self) -> bool {
+        self.taps.is_some()
+    }
+
+    /// Puts a tap around the layer, in the place of the one there was; none takes it out. Errors: Value for a module that takes none.
+    #[track_caller]
+    pub fn set_tap(&self, tap: Option<Arc<dyn Tap>>) -> Result<()> {
+        tracing::refuse("changing what stands around a layer");
+        let Some(taps) = &self.taps else {
+            return Err(Error::new(ErrorKind::Value, format!("`{}` is no layer of one tensor", self.get())));
+        };
+        let mut own = taps.tap.lock().unwrap_or_else(PoisonError::into_inner);
+        taps.is_set.store(tap.is_some(), Ordering::Relaxed);
+        *own = tap;
+        taps.changes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What a layer gives for `x`, where it computes `own`: that, or what its tap makes of it.
+    pub fn around(&self, x: &Tensor, own: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let Some(taps) = &self.taps else { return own(x) };
+        if tracing::is_tracing() {
+            let (taps, seen) = (taps.clone(), taps.changes.load(Ordering::Relaxed));
+            tracing::guard(move || taps.changes.load(Ordering::Relaxed) == seen);
+        }
+        if !taps.is_set.load(Ordering::Relaxed) {
+            return own(x);
+        }
+        // a copy, so that no lock is held while the tap runs
+        let tap = taps.tap.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(tap) = tap else { return own(x) };
+        match tap.before(x)? {
+            Tapped::Output(y) => Ok(y),
+            Tapped::Input(x) => tap.after(&x, own(&x)?),
+        }
     }
 }

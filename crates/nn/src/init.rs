@@ -3,6 +3,8 @@
 //! Values are drawn on the device by the random ops, from keys of an explicit [`Rng`]: the same seed gives the same
 //! network on any machine, whatever the budget and the number of threads.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::f64::consts::SQRT_2;
 
 use remat_ops::eval_inline;
@@ -12,7 +14,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use serde::{Deserialize, Serialize};
 
-use crate::{Parameter, Rng};
+use crate::{Parameter, Rng, Role};
 
 /// Which fan scales a Kaiming initialisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -185,6 +187,37 @@ fn erf(x: f64) -> Result<f64> {
     y.first().map_or(Ok(f64::NAN), HostTensor::item)
 }
 
+thread_local! {
+    /// Parameters that the next ones are, in the place of new ones.
+    static ADOPTED: RefCell<Option<VecDeque<Parameter>>> = const { RefCell::new(None) };
+}
+
+/// Calls `f`, in which the parameters that an [`InitCx`] makes are these, one after the other: a layer that is made anew, with other
+/// options, keeps them so. The layer makes them in an order of its own, so that callers see which it took by
+/// [`Parameter::is_same`].
+///
+/// Errors: those of `f`; within it Value where a parameter of another dtype, shape or role is asked for, or there are no more.
+pub fn adopting<T>(parameters: Vec<Parameter>, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    struct Ends(Option<VecDeque<Parameter>>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            ADOPTED.set(self.0.take());
+        }
+    }
+    let _ends = Ends(ADOPTED.replace(Some(parameters.into())));
+    f()
+}
+
+/// The next parameter that is adopted, if any are.
+fn next_adopted(dtype: DType, shape: &Shape, role: Role) -> Option<Result<Parameter>> {
+    ADOPTED.with_borrow_mut(|all| {
+        let all = all.as_mut()?;
+        let fits = |p: &Parameter| p.dtype() == dtype && p.shape() == shape && p.role() == role;
+        let text = || format!("there is no parameter {dtype} {shape} to be kept");
+        Some(all.pop_front().filter(fits).ok_or_else(|| Error::new(ErrorKind::Value, text())))
+    })
+}
+
 /// What a layer needs to make its parameters: a device, a dtype and a source of keys.
 #[derive(Clone, Debug)]
 pub struct InitCx {
@@ -210,11 +243,19 @@ impl InitCx {
 
     /// A trained parameter. Errors: as [`Init::tensor`] and [`Parameter::new`].
     pub fn parameter(&mut self, shape: impl Into<Shape>, init: Init) -> Result<Parameter> {
+        let shape = shape.into();
+        if let Some(there) = next_adopted(self.dtype, &shape, Role::Trained) {
+            return there;
+        }
         Parameter::new(init.tensor(&self.device, shape, self.dtype, &mut self.rng)?)
     }
 
     /// A buffer of its own dtype. Errors: as [`Init::tensor`] and [`Parameter::buffer`].
     pub fn buffer(&mut self, shape: impl Into<Shape>, dtype: DType, init: Init) -> Result<Parameter> {
+        let shape = shape.into();
+        if let Some(there) = next_adopted(dtype, &shape, Role::Buffer) {
+            return there;
+        }
         Parameter::buffer(init.tensor(&self.device, shape, dtype, &mut self.rng)?)
     }
 }

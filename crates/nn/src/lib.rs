@@ -30,10 +30,10 @@ mod visit;
 mod weights;
 
 pub use average::{Average, AverageOptions, update_batch_norm};
-pub use cells::{Label, Mode, Momentum, RngCell, StatisticsGroup};
+pub use cells::{Label, Mode, Momentum, RngCell, StatisticsGroup, Tap, Tapped};
 pub use checkpoint::{Checkpoint, FILE_NAME, OptimizerState, TrainState};
 pub use data::{DataLoader, Dataset, LoaderOptions, LoaderPosition, Shard, TensorDataset};
-pub use init::{Fan, Gain, Init, InitCx};
+pub use init::{Fan, Gain, Init, InitCx, adopting};
 pub use layers::*;
 pub use module::{Layer, Module};
 pub use optim::*;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_runtime::{Device, Kind, tracing};
-use remat_tensor::{GradHook, StateCell, Tensor, capture_state};
+use remat_tensor::{GradHook, StateCell, Tensor, capture_state, captured_version};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
 use crate::division::Division;
@@ -116,9 +116,14 @@ impl Parameter {
         if let Some(value) = self.0.stand_in.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Ok(value);
         }
-        let slot = self.lock();
-        let value = slot.as_ref().ok_or_else(|| self.absent())?;
-        Ok(if self.is_frozen() { value.detach() } else { value.clone() })
+        let slot = self.present();
+        let mut value = slot.as_ref().ok_or_else(|| self.absent())?.clone();
+        drop(slot);
+        if tracing::is_tracing() {
+            let cell: Arc<dyn StateCell> = self.0.clone();
+            value = captured_version(&cell, &value);
+        }
+        Ok(if self.is_frozen() { value.detach() } else { value })
     }
 
     /// While what this returns lives, [`Parameter::get`] gives `value`, with its history, for the parameter's own: for
@@ -155,12 +160,12 @@ impl Parameter {
 
     /// The gradient accumulated so far.
     pub fn grad(&self) -> Option<Tensor> {
-        self.lock().as_ref()?.grad()
+        self.present().as_ref()?.grad()
     }
 
     /// Takes the accumulated gradient out.
     pub fn take_grad(&self) -> Option<Tensor> {
-        self.lock().as_ref()?.take_grad()
+        self.present().as_ref()?.take_grad()
     }
 
     /// Replaces the accumulated gradient. Errors: Value if this is no trained parameter; Shape for a gradient of
@@ -169,7 +174,7 @@ impl Parameter {
         if let Some(g) = &grad {
             self.check(g)?;
         }
-        self.lock().as_ref().ok_or_else(lost)?.set_grad(grad)
+        self.present().as_ref().ok_or_else(lost)?.set_grad(grad)
     }
 
     /// Drops the accumulated gradient, and that of this rank's part.
@@ -186,7 +191,7 @@ impl Parameter {
 
     /// Calls `hook` with the gradient whenever a backward pass has completed it; see [`Tensor::on_grad`].
     pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<GradHook> {
-        self.lock().as_ref().ok_or_else(lost)?.on_grad(hook)
+        self.present().as_ref().ok_or_else(lost)?.on_grad(hook)
     }
 
     /// Stops (or resumes) training: a frozen parameter's value requires no gradient.
@@ -277,7 +282,7 @@ impl Parameter {
     }
 
     /// Equal for handles on the same piece of state, and for no others that are alive.
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
@@ -285,11 +290,17 @@ impl Parameter {
         &self.0.fact
     }
 
+    /// The slot, to read it.
+    fn present(&self) -> MutexGuard<'_, Option<Tensor>> {
+        self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slot, to replace what is in it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
-        let slot = self.0.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.present();
         if tracing::is_tracing() {
             let cell: Arc<dyn StateCell> = self.0.clone();
-            capture_state(&cell, &slot);
+            capture_state(&cell, &mut slot);
         }
         slot
     }

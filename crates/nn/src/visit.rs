@@ -49,6 +49,59 @@ impl<'v> Walk<'v> {
     }
 }
 
+impl Walk<'_> {
+    /// Visits a part under the present name, but for what lies within it under one of these dotted names, or below one: what something
+    /// else stands for.
+    pub fn visit_without(&mut self, part: &(impl Visit + ?Sized), left_out: &[String]) {
+        let path = self.path.clone();
+        let mut without = Without { visitor: &mut *self.visitor, skip: path.len(), left_out };
+        part.visit(&mut Walk { visitor: &mut without, path });
+    }
+}
+
+/// Hands on what is met, but for what lies under certain names.
+struct Without<'w> {
+    visitor: &'w mut dyn Visitor,
+    /// Bytes of a name that stand before the part's own.
+    skip: usize,
+    left_out: &'w [String],
+}
+
+impl Without<'_> {
+    fn tell(&mut self, name: &str, f: impl FnOnce(&mut dyn Visitor)) {
+        let own = name.get(self.skip..).unwrap_or_default().trim_start_matches('.');
+        let lies_in =
+            |out: &String| own.strip_prefix(out.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        if !self.left_out.iter().any(lies_in) {
+            f(self.visitor);
+        }
+    }
+}
+
+impl Visitor for Without<'_> {
+    fn parameter(&mut self, name: &str, p: &Parameter) {
+        self.tell(name, |v| v.parameter(name, p));
+    }
+    fn divided(&mut self, name: &str, d: &Divided) {
+        self.tell(name, |v| v.divided(name, d));
+    }
+    fn mode(&mut self, name: &str, m: &Mode) {
+        self.tell(name, |v| v.mode(name, m));
+    }
+    fn momentum(&mut self, name: &str, m: &Momentum) {
+        self.tell(name, |v| v.momentum(name, m));
+    }
+    fn statistics_group(&mut self, name: &str, g: &StatisticsGroup) {
+        self.tell(name, |v| v.statistics_group(name, g));
+    }
+    fn rng(&mut self, name: &str, r: &RngCell) {
+        self.tell(name, |v| v.rng(name, r));
+    }
+    fn label(&mut self, name: &str, l: &Label) {
+        self.tell(name, |v| v.label(name, l));
+    }
+}
+
 /// Hands all state of `part` to the walk's visitor, but for its parameters: of each, what `parameter` visits in its place.
 pub(crate) fn visit_instead(
     at: &mut Walk<'_>,

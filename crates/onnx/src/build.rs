@@ -14,6 +14,7 @@ use crate::proto::attribute_proto::AttributeType;
 use crate::proto::outline::Place;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, tensor_shape_proto, type_proto};
 use crate::rules;
+use crate::schema;
 use crate::tensor::{self, Held, Literal};
 
 /// Graphs within graphs and functions within functions, as deep as any exporter goes and shallow enough for any stack.
@@ -252,8 +253,25 @@ impl Builder<'_> {
                 (row.map_or_else(|| Kind::Unknown(self.nearest(&domain, n.op_type())), Kind::Rule), opset)
             }
         };
-        let name = node_name(n);
-        Ok(Node { name, domain, op: key.1, opset, inputs, outputs: Vec::new(), attributes, kind, frees: Vec::new() })
+        let schema = match kind {
+            Kind::Rule(_) => schema::find(&domain, n.op_type(), opset),
+            _ => None,
+        };
+        if let Some(schema) = schema {
+            schema.check(opset, &attributes, &n.input, &n.output)?;
+        }
+        Ok(Node {
+            name: node_name(n),
+            domain,
+            op: key.1,
+            opset,
+            inputs,
+            outputs: Vec::new(),
+            attributes,
+            kind,
+            schema,
+            frees: Vec::new(),
+        })
     }
 
     /// The body of a function, called with these attributes.

@@ -56,7 +56,15 @@ fn sequence(device: &Device, s: &SequenceProto, depth: usize) -> Result<Vec<Valu
     let tensors = s.tensor_values.iter().map(|t| tensor(device, t));
     let sequences = s.sequence_values.iter().map(|s| sequence(device, s, depth).map(Value::Sequence));
     let optionals = s.optional_values.iter().map(|o| optional(device, o, depth));
-    tensors.chain(sequences).chain(optionals).collect()
+    // a map is the row of its values, as `ZipMap` gives it
+    let maps = s.map_values.iter().map(|m| match &m.values {
+        Some(values) => Ok(Value::Sequence(sequence(device, values, depth)?)),
+        None => Err(wrong("a map without values")),
+    });
+    if !s.sparse_tensor_values.is_empty() {
+        return Err(wrong("a sequence of sparse tensors, which is not supported"));
+    }
+    tensors.chain(sequences).chain(optionals).chain(maps).collect()
 }
 
 fn optional(device: &Device, o: &OptionalProto, depth: usize) -> Result<Value> {

@@ -34,6 +34,7 @@ mod narrow;
 mod network;
 mod proto;
 mod rules;
+mod schema;
 mod tensor;
 mod trace;
 mod value;

@@ -21,10 +21,10 @@ use crate::trace::Trace;
 const MOST_FILE_BYTES: u64 = 1 << 31;
 
 /// The newest version of the standard's operators that rules are written for.
-pub(crate) const NEWEST_OPSET: i64 = 27;
+pub(crate) const NEWEST_OPSET: i64 = 28;
 
 /// The newest version of the file format.
-pub(crate) const NEWEST_IR: i64 = 13;
+pub(crate) const NEWEST_IR: i64 = 14;
 
 /// What the computing of values that are known may take while a model is traced: they are sizes, mostly.
 const MOST_FOLDED_BYTES: usize = 64 << 20;
@@ -81,10 +81,12 @@ impl std::fmt::Display for Unsupported {
 }
 
 impl Model {
-    /// Reads a model. External data may lie in the folder of the file and below. Weights are read into memory of their own, and the file
-    /// itself is not held beside them.
+    /// Reads a model. External data may lie in the folder of the file and below. Weights are read into memory of their own, one after the
+    /// other, and no copy of the file is held beside them. Of a file that is not built as exporters do, with weights elsewhere than in
+    /// the graph's initialisers, the whole is in memory while it is read.
     ///
-    /// Errors, naming the path: Io; Format for what is no model, or contradicts itself; DType for constants of element types that
+    /// Errors, naming the path: Io; Format for what is no model, or contradicts itself, and for a node with an attribute, an input or an
+    /// output that its operator has not in the version that the model imports; DType for constants of element types that
     /// Remat has not; Value for versions that are newer than those known here.
     pub fn open(path: impl AsRef<Path>) -> Result<Model> {
         let path = path.as_ref();

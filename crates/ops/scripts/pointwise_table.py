@@ -34,6 +34,7 @@ B={
 'Hypot':(hypot,0),'Fmod':(lambda a,b:a-b*(floor(a/b) if a/b>0 else ceil(a/b)),0),'Copysign':(lambda a,b:abs(a)*sign(b),0),
 'Zeta':(lambda a,b:zeta(a,b),5),'GammaInc':(lambda a,b:gammainc(a,0,b,regularized=True),5),'GammaIncc':(lambda a,b:gammainc(a,b,regularized=True),5),
 'GammaSlope':(lambda a,b:-diff(lambda v:gammainc(v,0,b,regularized=True),a)/diff(lambda v:gammainc(a,0,v,regularized=True),b),5),
+'GammaLogSlope':(lambda a,b:-diff(lambda v:gammainc(v,0,exp(b),regularized=True),a)/diff(lambda v:gammainc(a,0,exp(v),regularized=True),b),1),
 'DivOrZero':(lambda a,b:a/b,0),'BceWithLogits':(lambda a,b:log1p(exp(a))-a*b,0),'BceSlope':(lambda a,b:sg(a)-b,0),
 'Prelu':(lambda a,b:a if a>0 else a*b,0),'PowSlopeA':(lambda a,b:b*a**(b-1),1),'PowSlopeB':(lambda a,b:a**b*log(a),1),'PreluSlope':(lambda a,b:1 if a>0 else b,0),
 'Bce':(lambda a,b:-b*log(a)-(1-b)*log(1-a),4),'BceProbSlope':(lambda a,b:(a-b)/(a*(1-a)),4),

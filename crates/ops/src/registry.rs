@@ -194,7 +194,7 @@ pub mod families {
             Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where;
         POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;
         RANDOM, random = "Random numbers: functions of a key.":
-            Bernoulli, Dropout, FoldIn, GammaSample, Normal, PoissonSample, RandomPermutation, Uniform;
+            Bernoulli, Dropout, FoldIn, GammaSample, Normal, PoissonSample, RandomPermutation, Uniform, Weights;
         RECURRENT, recurrent = "Recurrent layers and their gradients.": Recurrent, RecurrentGrad;
         REDUCE, reduce = "Over axes.": AllFinite, ArgReduce, LogSumExp, Reduce, Std, Var;
         SHAPE, shape = "Other shapes and parts of a tensor.":

@@ -1,34 +1,40 @@
 //! Gradients of functions, functions with a gradient of the caller's, and stretches of a program that record nothing.
 
+use std::any::Any;
 use std::sync::Mutex;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyList, PyTuple};
 use remat::runtime::tracing;
+use remat::tensor::Kept;
 use remat::types::intern;
 use remat::{Tensor, tensor};
 
 use crate::call;
 use crate::tensor::{Output, PyTensor, extract_tensor};
 
-/// A stretch of a thread's program that records nothing for gradients.
-#[pyclass(name = "_NoGrad", module = "remat._remat", unsendable)]
-pub(crate) struct NoGrad(Vec<tensor::NoGrad>);
+/// A stretch of a thread's program that records for gradients, or nothing.
+#[pyclass(name = "_GradMode", module = "remat._remat", unsendable)]
+pub(crate) struct GradMode {
+    records: bool,
+    /// Each ends when it is dropped.
+    begun: Vec<Box<dyn Any>>,
+}
 
 #[pymethods]
-impl NoGrad {
+impl GradMode {
     #[new]
-    fn new() -> Self {
-        NoGrad(Vec::new())
+    fn new(records: bool) -> Self {
+        GradMode { records, begun: Vec::new() }
     }
 
     fn begin(&mut self) {
-        self.0.push(remat::no_grad());
+        self.begun.push(if self.records { Box::new(tensor::recording()) } else { Box::new(remat::no_grad()) });
     }
 
     fn end(&mut self) -> PyResult<()> {
-        self.0.pop().map(drop).ok_or_else(|| PyRuntimeError::new_err("this stretch has not begun"))
+        self.begun.pop().map(drop).ok_or_else(|| PyRuntimeError::new_err("this stretch has not begun"))
     }
 }
 
@@ -69,24 +75,43 @@ pub(crate) fn grad(
     found.into_iter().map(|g| g.map(|g| g.object(py)).transpose()).collect()
 }
 
-/// Tensors `y` with the gradient that the Python function `backward` gives: from those of `y` (None where there is none), one
-/// of each of `x`, or None.
+/// How old the next tensor of a tensor's device will be; 0 without a tensor.
+#[pyfunction]
+pub(crate) fn custom_begins(x: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(tensors(x)?.first().map_or(0, |t| t.device().channel().next_order()))
+}
+
+/// How `backward` finds a saved value again: the number of a result, or a tensor, which is of no known history if the function
+/// itself made it, that is after `begun`.
+fn kept(saved: &Bound<'_, PyAny>, begun: u64) -> PyResult<Kept> {
+    // a tensor first: one of a single integer would pass for a number
+    let Some(t) = extract_tensor(saved)? else { return saved.extract().map(Kept::Output) };
+    let made_within = !t.is_tracked() && t.handle().id().order() >= begun;
+    Ok(if made_within { Kept::Intermediate(t) } else { Kept::Value(t) })
+}
+
+/// Tensors `y` with the gradient that the Python function `backward` gives: from the list of those of `y` (None where there is
+/// none) and the list of what was `saved`, one of each of `x`, or None.
 #[pyfunction]
 pub(crate) fn custom(
     name: &str,
     x: &Bound<'_, PyAny>,
     y: &Bound<'_, PyAny>,
+    saved: &Bound<'_, PyAny>,
+    begun: u64,
     backward: Py<PyAny>,
 ) -> PyResult<Vec<Py<PyAny>>> {
     let py = x.py();
     let (x, y) = (tensors(x)?, tensors(y)?);
+    let kept = saved.try_iter()?.map(|s| kept(&s?, begun)).collect::<PyResult<Vec<Kept>>>()?;
     let backward = Mutex::new(backward);
-    let rule = move |dy: &[Option<Tensor>]| {
-        let dy = dy.to_vec();
+    let rule = move |dy: &[Option<Tensor>], kept: &[Tensor]| {
+        let (dy, kept) = (dy.to_vec(), kept.to_vec());
         call::back(|py| {
             let f = backward.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_ref(py);
             let dy = dy.into_iter().map(|g| g.map(|g| g.object(py)).transpose()).collect::<PyResult<Vec<_>>>()?;
-            let given = f.bind(py).call1(PyTuple::new(py, dy)?)?;
+            let kept = kept.into_iter().map(|t| t.object(py)).collect::<PyResult<Vec<_>>>()?;
+            let given = f.bind(py).call1((PyList::new(py, dy)?, PyList::new(py, kept)?))?;
             let given = match given.cast::<PyTuple>() {
                 Ok(all) => all.clone(),
                 Err(_) => PyTuple::new(py, [given])?,
@@ -98,7 +123,7 @@ pub(crate) fn custom(
     let made = call::run(py, move || {
         tracing::refuse("a function with a gradient in Python");
         let x: Vec<&Tensor> = x.iter().collect();
-        remat::custom(name, &x, y, rule)
+        tensor::custom_with_kept(name, &x, y, &kept, rule)
     })?;
     made.into_iter().map(|t| t.object(py)).collect()
 }

@@ -5,7 +5,7 @@ use remat::runtime::interrupt;
 use remat::types::Callback;
 use remat::{Result, Scope};
 
-use crate::{error, frame};
+use crate::{error, exit, frame};
 
 /// Runs `f` without the interpreter's lock, as asked for by the line of Python that is running. A wait within it ends when a
 /// signal's handler raises, as Ctrl-C's does.
@@ -46,7 +46,11 @@ pub(crate) fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
 
 /// Why a wait of this thread is to end: what a signal's handler raised.
 fn signalled() -> Option<remat::Error> {
-    attached(|py| py.check_signals().err().map(|e| error::raised(py, e)))
+    let raised = attached(|py| py.check_signals().err().map(|e| error::raised(py, e)));
+    if raised.is_some() {
+        exit::interrupted();
+    }
+    raised
 }
 
 /// Runs Python code that the library calls; its lines are its own.

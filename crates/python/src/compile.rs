@@ -8,11 +8,13 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use remat::graph::passes::PassOptions;
+use remat::runtime::tracing;
 use remat::{CompileOptions, DType, Tensor, compile_with, tensor};
 
 use crate::device::PyDevice;
 use crate::nn::json;
-use crate::tensor::{Output, extract_tensor};
+use crate::tensor::parameter::Value;
+use crate::tensor::{Output, PyTensor, extract_tensor};
 use crate::{call, dtype};
 
 pub(crate) type Function = fn(&[Tensor]) -> remat::Result<Vec<Tensor>>;
@@ -30,7 +32,14 @@ pub(crate) fn traced(x: &[Tensor]) -> remat::Result<Vec<Tensor>> {
         let none = || PyRuntimeError::new_err("a compiled function is traced by its call only");
         let f = RUNNING.with_borrow(|all| all.last().map(|f| f.clone_ref(py))).ok_or_else(none)?;
         let x = x.into_iter().map(|t| t.object(py)).collect::<PyResult<Vec<_>>>()?;
-        let y = f.bind(py).call1(PyTuple::new(py, x)?)?;
+        let y = match f.bind(py).call1(PyTuple::new(py, x)?) {
+            // the exception has the frames, and they have the tensors of the trace
+            Err(e) if tracing::has_ended() => {
+                drop(e);
+                return Ok(Vec::new());
+            }
+            y => y?,
+        };
         let not = || PyTypeError::new_err("a compiled function returns tensors");
         y.try_iter()?.map(|t| extract_tensor(&t?)?.ok_or_else(not)).collect()
     })
@@ -50,6 +59,53 @@ impl Drop for Running {
     fn drop(&mut self) {
         drop(RUNNING.with_borrow_mut(Vec::pop));
     }
+}
+
+/// True while this thread traces a function, or the body of a loop.
+#[pyfunction]
+pub(crate) fn is_tracing() -> bool {
+    tracing::is_tracing()
+}
+
+/// For each tensor what a compiled function's form depends on: dtype, shape, and 0 for one without history, 1 for a leaf, 2 for a
+/// leaf with a gradient, 3 for a result; the last once more by themselves.
+#[pyfunction]
+pub(crate) fn signatures<'py>(py: Python<'py>, x: Vec<Bound<'py, PyAny>>) -> PyResult<(Bound<'py, PyTuple>, Vec<u8>)> {
+    let not = || PyTypeError::new_err("a compiled function takes tensors");
+    let mut histories = Vec::with_capacity(x.len());
+    let one = |t: &Bound<'py, PyAny>| -> PyResult<Bound<'py, PyTuple>> {
+        let t = extract_tensor(t)?.ok_or_else(not)?;
+        let history: u8 = match (t.is_tracked(), t.is_leaf()) {
+            (false, _) => 0,
+            (true, false) => 3,
+            (true, true) => 1 + u8::from(t.grad().is_some()),
+        };
+        histories.push(history);
+        (t.dtype().name(), PyTuple::new(py, t.dims())?, history).into_pyobject(py)
+    };
+    let all = PyTuple::new(py, x.iter().map(one).collect::<PyResult<Vec<_>>>()?)?;
+    Ok((all, histories))
+}
+
+/// True for a tensor that the function made which this thread traces.
+#[pyfunction]
+pub(crate) fn is_traced(x: &Bound<'_, PyTensor>) -> bool {
+    matches!(&x.get().value, Value::Plain(t) if t.peek().handle().is_traced())
+}
+
+/// An argument of a function that is traced, as a result of unknown history; and the leaf that gets what gradient reaches it.
+#[pyfunction]
+pub(crate) fn as_result(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+    let x = extract_tensor(x)?.ok_or_else(|| PyTypeError::new_err("expected a tensor"))?;
+    let (y, leaf) = call::run(py, move || {
+        // it has its history within `no_grad` too
+        let _recording = tensor::recording();
+        let leaf = x.requires_grad()?;
+        let y = remat::custom("argument", &[&leaf], vec![x], |dy| Ok(dy.to_vec()))?;
+        Ok((y, leaf))
+    })?;
+    let y = y.into_iter().next().ok_or_else(|| PyRuntimeError::new_err("no result"))?;
+    Ok((y.object(py)?, leaf.object(py)?))
 }
 
 /// The compiled part of what `remat.compile` gives: a function of a flat list of tensors that returns another.
@@ -84,7 +140,8 @@ impl Compiled {
         }
         let passes = PassOptions { level, half, ..PassOptions::default() };
         let memory_budget = crate::device::budget(memory_budget)?;
-        let options = CompileOptions { passes, memory_budget, freeze, forms, ..CompileOptions::default() };
+        let options =
+            CompileOptions { passes, memory_budget, freeze, forms, check_trace: true, ..CompileOptions::default() };
         let forms = compile_with(&device.get().0, options, traced as Function);
         Ok(Compiled { f: Mutex::new(Some(f)), forms: Mutex::new(Some(forms)) })
     }
@@ -100,10 +157,13 @@ impl Compiled {
         drop(self.f.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Runs the function; the first call with tensors of some dtypes and shapes traces it.
-    fn call(&self, py: Python<'_>, x: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Py<PyAny>>> {
+    /// Runs the function; the first call with tensors of some dtypes and shapes traces it. Gives its results, and which of the
+    /// calls of the Python function traced what ran, counted from 1.
+    fn call(&self, py: Python<'_>, x: Vec<Bound<'_, PyAny>>) -> PyResult<(Vec<Py<PyAny>>, usize)> {
         let not = || PyTypeError::new_err("a compiled function takes tensors");
-        let x = x.iter().map(|t| extract_tensor(t)?.ok_or_else(not)).collect::<PyResult<Vec<_>>>()?;
+        // without their history: the function saw what leads where, and the trace says which results need a gradient
+        let plain = |t: &Bound<'_, PyAny>| -> PyResult<Tensor> { Ok(extract_tensor(t)?.ok_or_else(not)?.detach()) };
+        let x = x.iter().map(plain).collect::<PyResult<Vec<_>>>()?;
         let f = self.f.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|f| f.clone_ref(py));
         let f = f.ok_or_else(|| PyRuntimeError::new_err("the compiled function has been freed"))?;
         // taken out, so that no lock is held while Python runs, and a call from within itself is told
@@ -112,8 +172,18 @@ impl Compiled {
         let running = Running::begin(f);
         let done = call::run(py, || forms.call(&x.iter().collect::<Vec<_>>()));
         drop(running);
+        let number = forms.last_trace();
         *self.forms.lock().unwrap_or_else(PoisonError::into_inner) = Some(forms);
-        done?.into_iter().map(|t| t.object(py)).collect()
+        Ok((done?.into_iter().map(|t| t.object(py)).collect::<PyResult<_>>()?, number))
+    }
+
+    /// Which of the calls of the Python function traced the forms that are kept.
+    fn kept(&self) -> Vec<usize> {
+        self.forms
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map_or(Vec::new(), tensor::Compiled::kept_traces)
     }
 
     /// JSON: what memory each compiled form takes in a run, with what the planner says of its time, if a limit binds it. Errors:

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
 use remat::types::{Scalar, for_dtype};
-use remat::{DType, HostTensor, Shape};
+use remat::{DType, Error, ErrorKind, HostTensor, Shape};
 
 use crate::error;
 
@@ -80,6 +80,10 @@ pub(crate) fn from_nested(x: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResul
         () => DType::F32,
     };
     let dtype = dtype.unwrap_or(found);
+    if let Some(v) = n.data.iter().find(|v| !v.fits(dtype)) {
+        let e = Error::new(ErrorKind::Value, format!("{} does not fit {dtype}", v.to_f64())).with_op("tensor");
+        return Err(error::exception(x.py(), &e));
+    }
     let made = for_dtype!(dtype, T => {
         let all: Vec<T> = n.data.iter().map(|v| v.cast::<T>()).collect();
         HostTensor::from_slice(&all, Shape::from(n.shape.as_slice()))

@@ -4,18 +4,20 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 use remat::runtime::{Foresight, SpillTo};
 use remat::{AsyncLevel, Device, DeviceOptions};
 
 use crate::call;
 use crate::communicator::{self, PyCommunicator};
-use crate::exit::keep_at_exit;
+use crate::exit::{self, keep_at_exit};
 
 /// The processor, with an arena of bytes that never grows past a budget, and threads that compute in it.
 ///
 /// `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
 /// `spill` is a folder in which plans may keep what does not fit. `ranks` are those of a distributed program, of which this device is
-/// one's: updates are made on all of them or on none. What does not fit is computed again when it is needed; what
+/// one's: updates are made on all of them or on none. A step runs operators again no more than `recompute_limit` times as often as
+/// it asks for one; what would take more is refused. What does not fit is computed again when it is needed; what
 /// cannot be made to fit is a `BudgetError` with figures. Errors: ValueError for an option outside its domain.
 ///
 /// >>> import remat
@@ -72,8 +74,12 @@ pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let forms = "give bytes as an integer, a text such as \"512MiB\" or \"0.5GB\", or None for no limit";
         PyValueError::new_err(format!("{text} is no budget: {forms}"))
     };
+    // a bool is an integer in Python, and no size
+    if x.is_instance_of::<PyBool>() {
+        return Err(wrong(&x.to_string()));
+    }
     if let Ok(bytes) = x.extract::<usize>() {
-        return Ok(Some(bytes));
+        return if bytes == 0 { Err(wrong("0 bytes")) } else { Ok(Some(bytes)) };
     }
     let text: String = x.extract().map_err(|_| wrong(&x.to_string()))?;
     let lower = text.trim().to_ascii_lowercase();
@@ -97,7 +103,7 @@ pub(crate) fn budget_bytes(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usiz
 #[pymethods]
 impl PyDevice {
     #[new]
-    #[pyo3(signature = (budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None))]
+    #[pyo3(signature = (budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8))]
     fn new(
         py: Python<'_>,
         budget: Option<&Bound<'_, PyAny>>,
@@ -107,12 +113,14 @@ impl PyDevice {
         async_level: &str,
         always_record: bool,
         ranks: Option<&Bound<'_, PyCommunicator>>,
+        recompute_limit: u32,
     ) -> PyResult<Self> {
         let mut options = DeviceOptions {
             budget_bytes: self::budget(budget)?,
             foresight: self::foresight(foresight)?,
             async_level: self::async_level(async_level)?,
             always_record,
+            recompute_limit,
             ranks: ranks.map(|r| r.get().0.clone()),
             ..DeviceOptions::default()
         };
@@ -122,6 +130,7 @@ impl PyDevice {
             options.spill = spill.map(SpillTo::measure).transpose()?;
             Device::cpu(options)
         })?;
+        exit::opened(&device);
         if has_ranks {
             communicator::opened(&device);
         }

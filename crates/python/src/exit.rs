@@ -1,13 +1,66 @@
 //! What the interpreter drops, above all when it ends.
 
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use remat::Device;
+use remat::runtime::{WeakDevice, dropped_with_failures};
 
 use crate::call;
 
 /// Set when the interpreter ends.
 static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// Devices that Python opened, each with the process that did: a fork has none of their threads.
+static OPEN: Mutex<Vec<(u32, WeakDevice)>> = Mutex::new(Vec::new());
+
+/// Set when a wait was ended by a signal's handler: whoever asked for that waits for nothing that is queued.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a signal's handler ended a wait.
+pub(crate) fn interrupted() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Notes a device that is closed when the interpreter ends.
+pub(crate) fn opened(device: &Device) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|(_, d)| d.upgrade().is_some());
+    open.push((process::id(), device.downgrade()));
+}
+
+/// Closes the devices that are open, those of ranks only if `with_ranks`, and waits for their work. What failed on each and nobody
+/// read, as text. If a signal ended a wait, this one or one before, no more are closed.
+#[pyfunction]
+pub(crate) fn close_devices(py: Python<'_>, with_ranks: bool) -> Vec<String> {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut failures = Vec::new();
+    for (_, device) in open.into_iter().filter(|(of, _)| *of == process::id()) {
+        let Some(device) = device.upgrade() else { continue };
+        if INTERRUPTED.load(Ordering::Relaxed) {
+            break;
+        }
+        if device.options().ranks.is_some() && !with_ranks {
+            continue;
+        }
+        let name = device.name().to_owned();
+        if let Err(e) = call::run(py, || device.channel().close()) {
+            if INTERRUPTED.load(Ordering::Relaxed) {
+                break;
+            }
+            failures.push(format!("remat: the process ended with a failure on device {name} that nobody read: {e}"));
+        }
+    }
+    failures
+}
+
+/// How many devices were dropped before with failures that nobody read; each was told on stderr.
+#[pyfunction]
+pub(crate) fn failures_of_dropped() -> usize {
+    dropped_with_failures()
+}
 
 /// Says that the interpreter ends: what is queued then is waited for no more.
 #[pyfunction]

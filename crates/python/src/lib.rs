@@ -34,11 +34,11 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _remat {
     #[pymodule_export]
-    use crate::autograd::{NoGrad, custom, grad, is_grad_enabled};
+    use crate::autograd::{GradMode, custom, custom_begins, grad, is_grad_enabled};
     #[pymodule_export]
     use crate::communicator::PyCommunicator;
     #[pymodule_export]
-    use crate::compile::Compiled;
+    use crate::compile::{Compiled, as_result, is_traced, is_tracing, signatures};
     #[pymodule_export]
     use crate::data::{Charge, Loader, NativeDataset, batch_on, called_dataset, digits, tensor_dataset};
     #[pymodule_export]
@@ -48,7 +48,7 @@ mod _remat {
     #[pymodule_export]
     use crate::dtype::PyDType;
     #[pymodule_export]
-    use crate::exit::exiting;
+    use crate::exit::{close_devices, exiting, failures_of_dropped};
     #[pymodule_export]
     use crate::files::{load_tensors, load_weights, published_names, save_tensors};
     #[pymodule_export]
@@ -58,8 +58,8 @@ mod _remat {
     #[pymodule_export]
     use crate::nn::{
         Generator, NativeAccumulate, NativeAverage, NativeCache, NativeCheckpoint, NativeLayer, NativeLbfgs,
-        NativeOptimizer, NativePlateau, State, checkpoint_is_in, clip_grad_norm, clip_grad_value, group_by_name,
-        initial, loss, network_configs, prepare_checkpoint, save_checkpoint, schedule_at, split_decay,
+        NativeOptimizer, NativePlateau, State, checkpoint_is_in, clip_grad_norm, clip_grad_value, cycled_momentum,
+        group_by_name, initial, loss, network_configs, prepare_checkpoint, save_checkpoint, schedule_at, split_decay,
         update_batch_norm,
     };
     #[pymodule_export]

@@ -32,14 +32,15 @@ pub mod tracing {
     pub type Cut = GraphBreak;
 
     pub use crate::eager::trace::{
-        GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, host_input, host_value, is_tracing,
-        random_key, refuse, size, size_of, trace, trace_body,
+        GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, has_ended, host_input, host_value, is_tracing,
+        random_key, refuse, size, size_of, state, trace, trace_body,
     };
 }
 
 pub use eager::{
     Candidate, Channel, Choice, CommandStream, Device, GiveWay, Handle, HostReservation, NotUpdated, ScoredSegment,
-    Simulation, StreamCommand, TensorId, UnscannedBytes, choose, simulate, simulate_planned,
+    Simulation, StreamCommand, TensorId, UnscannedBytes, WeakDevice, choose, dropped_with_failures, simulate,
+    simulate_planned,
 };
 pub use executable::control_flow;
 pub use executable::{

@@ -10,15 +10,16 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
 
 use remat_ops::pointwise::{Binary, BinaryFn};
-use remat_ops::{Apply, OpRef};
-use remat_runtime::{Channel, Handle, Kind};
+use remat_ops::{Apply, Backward, BackwardKey, OpRef};
+use remat_runtime::{Channel, Handle, Kind, tracing};
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Scope, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::watched::Watched;
 use crate::Tensor;
+use crate::compile::capture_gradient;
 use crate::site::InOp;
-use crate::tape::{self, CustomBackward, Edge, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock};
+use crate::tape::{self, CustomBackward, Edge, Hook, Kept, Leaf, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock};
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.
 struct Plain(Channel, CallSite);
@@ -123,10 +124,11 @@ impl Sweep {
             let grads = match &node.kind {
                 NodeKind::Leaf(_) => continue,
                 NodeKind::Compiled => return Err(compiled(node.site)),
+                NodeKind::Within(name) => return Err(within(name, node.site)),
                 NodeKind::Custom { backward, x, name } => {
                     self.run_custom(&node, backward, x, &dy).map_err(|e| e.with_op(name).with_call_site(node.site))?
                 }
-                NodeKind::Op { recorded, saved } => self.run_op(&node, recorded, saved, dy)?,
+                NodeKind::Op { recorded, saved } => self.run_op(&node, &edges, recorded, saved, dy)?,
             };
             if !self.retain_graph {
                 lock(&node.inputs).clear();
@@ -155,7 +157,7 @@ impl Sweep {
 
     fn run_custom(
         &self,
-        node: &Node,
+        node: &Arc<Node>,
         backward: &Mutex<Option<CustomBackward>>,
         x: &[TensorSpec],
         dy: &[Option<Tensor>],
@@ -164,7 +166,9 @@ impl Sweep {
         let f = if self.retain_graph { slot.clone() } else { slot.take() };
         drop(slot);
         let NodeKind::Custom { name, .. } = &node.kind else { return Ok(Vec::new()) };
-        let g = f.ok_or_else(|| self.freed(name))?(dy)?;
+        let rule = f.ok_or_else(|| self.freed(name))?;
+        let kept = if self.create_graph { with_history(node, name, &rule)? } else { without_history(&rule)? };
+        let g = (rule.f)(dy, &kept)?;
         if g.len() != x.len() {
             let text = format!("backward gives {} gradients for {} inputs", g.len(), x.len());
             return Err(Error::new(ErrorKind::Arity, text));
@@ -179,6 +183,7 @@ impl Sweep {
     fn run_op(
         &self,
         node: &Arc<Node>,
+        edges: &[Option<Edge>],
         recorded: &Recorded,
         saved: &Mutex<Option<Saved>>,
         dy: SmallVec<[Option<Tensor>; 2]>,
@@ -194,7 +199,7 @@ impl Sweep {
         actual.has_dy = dy.iter().map(Option::is_some).collect();
         let channel = dy.iter().flatten().next().map(|t| t.handle.channel());
         let Some(channel) = channel else { return Ok(Vec::new()) };
-        let backward = channel.backward(actual, &recorded.y_facts)?;
+        let backward = self.backward_of(&channel, recorded, actual, edges, &saved)?;
         let at = node.site;
         if self.create_graph {
             let output = |(output, h): (usize, Option<Handle>)| {
@@ -211,6 +216,32 @@ impl Sweep {
         let grads = backward.fragment.run(&Plain(channel, at), inputs, &backward.grads);
         let grads = grads.map_err(in_backward)?;
         Ok(grads.into_iter().map(|g| g.map(Tensor::from_handle)).collect())
+    }
+}
+
+impl Sweep {
+    /// The backward graph of an application: of the gradients on the way alone, where it reads no more than the tape kept.
+    fn backward_of(
+        &self,
+        channel: &Channel,
+        recorded: &Recorded,
+        key: BackwardKey,
+        edges: &[Option<Edge>],
+        saved: &Saved,
+    ) -> Result<Arc<Backward>> {
+        if let Some(way) = &self.way {
+            let on_way = |e: &Option<Edge>| e.as_ref().is_some_and(|e| way.contains(&Arc::as_ptr(&e.node)));
+            let needs: SmallVec<[bool; 4]> = key.needs.iter().zip(edges).map(|(n, e)| *n && on_way(e)).collect();
+            if needs != key.needs {
+                let less = channel.backward(BackwardKey { needs, ..key.clone() }, &recorded.y_facts)?;
+                let is_kept = less.saves_x.iter().zip(&saved.x).all(|(s, x)| !s || x.is_some())
+                    && less.saves_y.iter().zip(&saved.y).all(|(s, y)| !s || y.is_some());
+                if is_kept {
+                    return Ok(less);
+                }
+            }
+        }
+        channel.backward(key, &recorded.y_facts)
     }
 }
 
@@ -241,6 +272,51 @@ fn way_to(root: &Arc<Node>, wanted: &FxHashSet<NodeId>) -> FxHashSet<NodeId> {
         }
     }
     way
+}
+
+/// What a custom function kept, for a pass of which nothing is recorded.
+fn without_history(rule: &CustomBackward) -> Result<Vec<Tensor>> {
+    let one = |kept: &Kept| match kept {
+        Kept::Value(t) | Kept::Intermediate(t) => Ok(t.clone()),
+        Kept::Output(j) => kept_output(rule, *j).map(Tensor::from_handle),
+    };
+    rule.kept.iter().map(one).collect()
+}
+
+/// What a custom function kept, for a pass that is differentiated again.
+fn with_history(node: &Arc<Node>, name: &'static str, rule: &CustomBackward) -> Result<Vec<Tensor>> {
+    let one = |kept: &Kept| match kept {
+        Kept::Value(t) => Ok(t.clone()),
+        Kept::Output(output) => {
+            let handle = kept_output(rule, *output)?;
+            let edge = handle.fact().dtype.is_float().then(|| Edge { node: node.clone(), output: *output });
+            Ok(Tensor { handle, edge })
+        }
+        Kept::Intermediate(t) => {
+            let edge = t.dtype().is_float().then(|| {
+                let inputs = lock(&node.inputs).clone();
+                let seq = tape::after(&inputs);
+                let (inputs, scope) = (Mutex::new(inputs), node.scope.clone());
+                let within = Node { kind: NodeKind::Within(name), seq, inputs, outputs: 1, site: node.site, scope };
+                Edge { node: Arc::new(within), output: 0 }
+            });
+            Ok(Tensor { handle: t.handle.clone(), edge })
+        }
+    };
+    rule.kept.iter().map(one).collect()
+}
+
+fn kept_output(rule: &CustomBackward, output: usize) -> Result<Handle> {
+    let none = || Error::new(ErrorKind::Internal, format!("output {output} was not kept"));
+    rule.y.get(output).cloned().flatten().ok_or_else(none)
+}
+
+/// A gradient was to pass a value that a custom function made on its way.
+fn within(name: &str, site: CallSite) -> Error {
+    let text = "the gradient of this gradient passes a value that `forward` made on its way and saved, of which nothing is \
+                recorded; save the inputs and make it again in `backward`, return it as a result, or keep it as an \
+                attribute of the context if it counts as constant";
+    Error::new(ErrorKind::NotDifferentiable, text).with_op(name).with_call_site(site)
 }
 
 /// A gradient was to pass a compiled function.
@@ -283,7 +359,9 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
         let (NodeKind::Leaf(leaf), Some(g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
         // a copy: a hook may add another, or make a pass of its own
         let hooks = lock(&leaf.hooks).clone();
+        guard_hooks(leaf, &hooks);
         hooks.iter().try_for_each(|hook| hook(&g))?;
+        capture_gradient(leaf);
         let mut slot = lock(&leaf.grad);
         let grad = match slot.take() {
             Some(have) => sum(have, g, site)?,
@@ -293,6 +371,20 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
         *slot = Some(grad);
         Ok(())
     })
+}
+
+/// While tracing: which hooks a leaf from outside has is a part of what is compiled.
+fn guard_hooks(leaf: &Arc<Leaf>, hooks: &[Hook]) {
+    if !tracing::is_tracing() || leaf.is_of_trace {
+        return;
+    }
+    // by address, which no other hook gets as long as these live
+    let seen: Vec<_> = hooks.iter().map(Arc::downgrade).collect();
+    let of = leaf.clone();
+    tracing::guard(move || {
+        let now = lock(&of.hooks);
+        now.len() == seen.len() && now.iter().zip(&seen).all(|(a, b)| std::ptr::addr_eq(Arc::as_ptr(a), b.as_ptr()))
+    });
 }
 
 /// Gradients of the sum of `y` with respect to `x`, without touching any leaf's accumulated gradient. With
@@ -338,6 +430,28 @@ pub fn custom(
     y: Vec<Tensor>,
     backward: impl Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
 ) -> Result<Vec<Tensor>> {
+    custom_with_kept(name, x, y, &[], move |dy, _| backward(dy))
+}
+
+/// As [`custom`] with tensors that `backward` gets beside the gradients: those of `kept`, with their history where gradients of
+/// gradients are wanted.
+///
+/// Errors: as there; Arity for a kept output that is not there; in a pass through a gradient NotDifferentiable where it comes
+/// to a [`Kept::Intermediate`].
+#[track_caller]
+pub fn custom_with_kept(
+    name: &'static str,
+    x: &[&Tensor],
+    y: Vec<Tensor>,
+    kept: &[Kept],
+    backward: impl Fn(&[Option<Tensor>], &[Tensor]) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+) -> Result<Vec<Tensor>> {
+    if let Some(j) =
+        kept.iter().find_map(|k| if let Kept::Output(j) = k { Some(*j).filter(|j| *j >= y.len()) } else { None })
+    {
+        let text = format!("output {j} is to be kept of {}", y.len());
+        return Err(Error::new(ErrorKind::Arity, text).with_op(name));
+    }
     if x.is_empty() || y.is_empty() {
         return Err(Error::new(ErrorKind::Arity, "a custom function needs inputs and outputs").with_op(name));
     }
@@ -346,8 +460,10 @@ pub fn custom(
     }
     let edges: SmallVec<[Option<Edge>; 4]> = x.iter().map(|t| t.edge.clone()).collect();
     let seq = y.iter().map(|t| t.handle.id().order()).max().unwrap_or(0).max(tape::after(&edges));
-    let (backward, x) =
-        (Mutex::new(Some(Arc::new(backward) as CustomBackward)), x.iter().map(|t| TensorSpec::of(t)).collect());
+    let keeps = |j: usize| kept.iter().any(|k| matches!(k, Kept::Output(of) if *of == j));
+    let handles = y.iter().enumerate().map(|(j, t)| keeps(j).then(|| t.handle.clone())).collect();
+    let rule = CustomBackward { f: Arc::new(backward), kept: kept.iter().cloned().collect(), y: handles };
+    let (backward, x) = (Mutex::new(Some(rule)), x.iter().map(|t| TensorSpec::of(t)).collect());
     let node = Arc::new(Node {
         kind: NodeKind::Custom { backward, x, name },
         seq,

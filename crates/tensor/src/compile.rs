@@ -1,9 +1,9 @@
 //! Compiled functions: traced once for each set of input types, then run as one op.
 
+mod captured;
 mod closure;
 mod session;
 
-use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use remat_graph::ir::{Graph, ShapeDepends};
@@ -13,7 +13,8 @@ use remat_runtime::{Device, Executable, Handle, Kind, MemoryFigures, Observer, P
 use remat_types::{CallSite, Error, ErrorKind, Result, SmallVec};
 
 use crate::Tensor;
-use crate::tape::lock;
+pub(crate) use captured::{Restores, capture_gradient};
+pub use captured::{capture_state, captured_version};
 use closure::{CellRef, Closure, with_edges};
 pub use remat_runtime::compile::{CompileOptions, Symbols};
 pub use session::Session;
@@ -24,71 +25,6 @@ pub trait StateCell: Send + Sync {
     fn slot(&self) -> &Mutex<Option<Tensor>>;
     /// How its bytes count in reports.
     fn kind(&self) -> Kind;
-}
-
-/// A cell that the running trace has seen, and the version it had.
-pub(crate) struct CapturedState {
-    cell: Arc<dyn StateCell>,
-    before: Tensor,
-}
-
-thread_local! {
-    static CAPTURED: RefCell<Vec<CapturedState>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The name of before.
-#[deprecated(note = "renamed to `capture_state`")]
-pub fn see_cell(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
-    capture_state(cell, slot);
-}
-
-/// Called by whoever reads or writes a cell, with the cell locked. While this thread traces, the version that the cell
-/// has now becomes a state of the graph, and comes back into the cell when the trace ends.
-///
-/// The trace fails if the cell has an accumulated gradient then, which no run would see.
-pub fn capture_state(cell: &Arc<dyn StateCell>, slot: &Option<Tensor>) {
-    let Some(before) = slot.as_ref().filter(|t| !t.handle.is_traced()) else { return };
-    CAPTURED.with_borrow_mut(|seen| {
-        if seen.iter().any(|s| s.before.handle.id() == before.handle.id()) {
-            return;
-        }
-        if before.grad().is_some_and(|g| !g.handle.is_traced()) {
-            let text =
-                "a parameter has an accumulated gradient when the compiled function begins; step or drop it first";
-            tracing::fail(Error::new(ErrorKind::Value, text));
-        }
-        seen.push(CapturedState { cell: cell.clone(), before: before.clone() });
-    });
-}
-
-/// Puts the cells back as they were, also when the traced function fails or panics.
-pub(crate) struct Restores;
-
-impl Restores {
-    /// Puts back every cell: those of which a run makes a new version come with it.
-    pub(crate) fn restore(&self) -> (Vec<CapturedState>, Vec<(Handle, Handle)>, bool) {
-        let seen = CAPTURED.take();
-        let mut updates = Vec::new();
-        let mut left = false;
-        for s in &seen {
-            let mut slot = lock(s.cell.slot());
-            if let Some(now) = slot.as_ref().filter(|t| t.handle.id() != s.before.handle.id()) {
-                updates.push((s.before.handle.clone(), now.handle.clone()));
-            }
-            *slot = Some(s.before.clone());
-            if s.before.grad().is_some_and(|g| g.handle.is_traced()) {
-                left = true;
-                drop(s.before.take_grad());
-            }
-        }
-        (seen, updates, left)
-    }
-}
-
-impl Drop for Restores {
-    fn drop(&mut self) {
-        self.restore();
-    }
 }
 
 /// A function of tensors, compiled; see [`compile`].
@@ -134,7 +70,8 @@ pub fn compile_with<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>>(
     options: CompileOptions,
     f: F,
 ) -> Compiled<F> {
-    Compiled { f: Closure { device: device.clone(), f }, forms: Forms::new(device, options) }
+    let f = Closure { device: device.clone(), f, calls: 0, is_checked: options.check_trace };
+    Compiled { f, forms: Forms::new(device, options) }
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -160,6 +97,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             let form = self.forms.last_mut()?;
             form.before_run();
             let y = self.f.run_form(form, &inputs, &mut run, site)?;
+            form.after().iter().for_each(|f| f());
             Ok(with_edges(form, x, y, site))
         });
         self.forms.trim();
@@ -246,6 +184,17 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// [`symbols`](CompileOptions::symbols) are given.
     pub fn traces(&self) -> usize {
         self.forms.traces()
+    }
+
+    /// Which call of the function traced the form used last, counted from 1: a trace calls it once, or twice with
+    /// [`check_trace`](CompileOptions::check_trace), of which the second counts. 0 before the first call.
+    pub fn last_trace(&self) -> usize {
+        self.forms.last().map_or(0, |e| e.number())
+    }
+
+    /// [`Compiled::last_trace`] of every form that is kept.
+    pub fn kept_traces(&self) -> Vec<usize> {
+        self.forms.all().iter().map(|e| e.number()).collect()
     }
 
     /// How many graphs were planned for a run, those that are not kept any more included.

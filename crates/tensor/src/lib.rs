@@ -14,10 +14,10 @@ mod site;
 mod tape;
 mod tensor;
 
-pub use autodiff::{custom, grad, grad_with};
-#[expect(deprecated, reason = "the name of before")]
-pub use compile::see_cell;
-pub use compile::{CompileOptions, Compiled, Session, StateCell, Symbols, capture_state, compile, compile_with};
+pub use autodiff::{custom, custom_with_kept, grad, grad_with};
+pub use compile::{
+    CompileOptions, Compiled, Session, StateCell, Symbols, capture_state, captured_version, compile, compile_with,
+};
 pub use control_flow::{Branch, Collect, ScanOptions, call, cond, fori_loop, scan, switch, while_loop};
 pub use gradcheck::{GradCheckReport, gradcheck};
 pub use literal::{Literal, NestedLiteral};
@@ -36,5 +36,5 @@ pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
 pub use remat_ops::vision::{Between, Beyond};
 pub use remat_types::Padding;
-pub use tape::{GradHook, NoGrad, Recording, TapeCx, is_recording, no_grad, recording};
+pub use tape::{GradHook, Kept, NoGrad, Recording, TapeCx, is_recording, no_grad, recording};
 pub use tensor::Tensor;

@@ -101,14 +101,42 @@ impl GradHook {
 }
 
 /// A tensor whose gradient is wanted.
-#[derive(Default)]
 pub(crate) struct Leaf {
     pub(crate) grad: Mutex<Option<Tensor>>,
     pub(crate) hooks: Mutex<Vec<Hook>>,
+    /// Made while its thread traced, so that no later run knows it.
+    pub(crate) is_of_trace: bool,
 }
 
-/// Gives the gradients of a custom function's inputs from those of its outputs.
-pub(crate) type CustomBackward = Arc<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
+impl Default for Leaf {
+    fn default() -> Self {
+        Leaf { grad: Mutex::default(), hooks: Mutex::default(), is_of_trace: tracing::is_tracing() }
+    }
+}
+
+/// Gives the gradients of a custom function's inputs from those of its outputs, and what was kept.
+type CustomBackwardFn = dyn Fn(&[Option<Tensor>], &[Tensor]) -> Result<Vec<Option<Tensor>>> + Send + Sync;
+
+/// A value that a custom function keeps for its backward pass: how it is found again with its history, so that the gradient of a
+/// gradient has all its parts.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    /// As it is, history and all: an input of the function, or what has nothing to do with it.
+    Value(Tensor),
+    /// The function's output of this number. Kept as itself it would keep its own graph, and neither would ever be freed.
+    Output(usize),
+    /// Made on the way from the inputs, with nothing recorded: a gradient that has to pass it is an error, not a missing term.
+    Intermediate(Tensor),
+}
+
+/// The backward pass of a custom function.
+#[derive(Clone)]
+pub(crate) struct CustomBackward {
+    pub(crate) f: Arc<CustomBackwardFn>,
+    pub(crate) kept: SmallVec<[Kept; 4]>,
+    /// The handles of outputs that are kept.
+    pub(crate) y: SmallVec<[Option<Handle>; 2]>,
+}
 
 /// What a gradient must be like: dtype and shape, and where it lives.
 pub(crate) struct TensorSpec {
@@ -149,11 +177,13 @@ pub(crate) enum NodeKind {
     },
     Custom {
         backward: Mutex<Option<CustomBackward>>,
-        x: SmallVec<[TensorSpec; 4]>,
+        x: Vec<TensorSpec>,
         name: &'static str,
     },
     /// A compiled function: what it was made of is not known, so no gradient can pass.
     Compiled,
+    /// A value on the way within the custom function of this name: as `Compiled`.
+    Within(&'static str),
 }
 
 /// An application on the tape.
@@ -198,7 +228,7 @@ impl Drop for Node {
             NodeKind::Custom { backward, .. } => {
                 function = backward.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             }
-            NodeKind::Leaf(_) | NodeKind::Compiled => {}
+            NodeKind::Leaf(_) | NodeKind::Compiled | NodeKind::Within(_) => {}
         }
         let inputs = std::mem::take(self.inputs.get_mut().unwrap_or_else(PoisonError::into_inner));
         let remains = Remains { _inputs: inputs, _saved: saved_values, _backward: function };
@@ -234,7 +264,7 @@ impl Node {
         match &self.kind {
             NodeKind::Leaf(_) => false,
             // Whatever is wanted may lie behind it: who comes by is told.
-            NodeKind::Compiled => true,
+            NodeKind::Compiled | NodeKind::Within(_) => true,
             NodeKind::Op { saved, .. } => lock(saved).is_none(),
             NodeKind::Custom { backward, .. } => lock(backward).is_none(),
         }

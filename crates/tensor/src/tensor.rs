@@ -7,6 +7,7 @@ use remat_ops::OpRef;
 use remat_runtime::{Channel, Device, Handle, Kind};
 use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
 
+use crate::compile::capture_gradient;
 use crate::literal::{self, Literal, NestedLiteral};
 use crate::site::InOp;
 use crate::tape::{self, Edge, GradHook, Leaf, Node, NodeKind, TensorSpec, lock};
@@ -253,12 +254,16 @@ impl Tensor {
 
     /// The gradient accumulated so far.
     pub fn grad(&self) -> Option<Tensor> {
-        lock(&self.leaf()?.grad).clone()
+        let leaf = self.leaf()?;
+        capture_gradient(leaf);
+        lock(&leaf.grad).clone()
     }
 
     /// Takes the accumulated gradient out.
     pub fn take_grad(&self) -> Option<Tensor> {
-        lock(&self.leaf()?.grad).take()
+        let leaf = self.leaf()?;
+        capture_gradient(leaf);
+        lock(&leaf.grad).take()
     }
 
     /// Replaces the accumulated gradient. Errors: Value if this is no leaf; Shape for another dtype or shape; Device
@@ -268,6 +273,7 @@ impl Tensor {
         let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has a gradient"));
         let leaf = leaf.in_op("set_grad")?;
         grad.as_ref().map_or(Ok(()), |g| TensorSpec::of(self).check(g)).in_op("set_grad")?;
+        capture_gradient(leaf);
         *lock(&leaf.grad) = grad;
         Ok(())
     }

@@ -378,6 +378,26 @@ mod any_float {
 }
 
 impl Scalar {
+    /// True unless the dtype is of integers and this number, without its fraction, is none of them: a cast would give another number.
+    pub fn fits(self, dtype: DType) -> bool {
+        if !dtype.is_int() {
+            return true;
+        }
+        let bits = 8 * dtype.size_bytes() as u32;
+        let (low, high) = if dtype.is_signed_int() {
+            (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
+        } else {
+            (0, (1i128 << bits) - 1)
+        };
+        match self {
+            // a cast of what is far outside gives the ends of i128, which are outside too
+            Scalar::Float(v) => !v.is_nan() && (low..=high).contains(&(v as i128)),
+            Scalar::Int(v) => (low..=high).contains(&i128::from(v)),
+            Scalar::Uint(v) => (low..=high).contains(&i128::from(v)),
+            Scalar::Bool(_) => true,
+        }
+    }
+
     /// The value as f64.
     pub fn to_f64(self) -> f64 {
         match self {
@@ -474,6 +494,32 @@ mod tests {
         assert_eq!(u8::from_f64(300.0), 255);
         assert_eq!(i32::from_f64(f64::NAN), 0);
         assert_eq!(u8::from_i64(257), 1);
+    }
+
+    #[test]
+    fn numbers_that_a_cast_would_change_do_not_fit() {
+        let int = |v: i64| Scalar::Int(v);
+        for (v, dtype, fits) in [
+            (int(255), DType::U8, true),
+            (int(256), DType::U8, false),
+            (int(-1), DType::U8, false),
+            (int(-128), DType::I8, true),
+            (int(-129), DType::I8, false),
+            (int(i64::MIN), DType::I64, true),
+            (int(-1), DType::U64, false),
+            (Scalar::Uint(u64::MAX), DType::U64, true),
+            (Scalar::Uint(u64::MAX), DType::I64, false),
+            (Scalar::Float(255.9), DType::U8, true),
+            (Scalar::Float(256.0), DType::U8, false),
+            (Scalar::Float(f64::NAN), DType::I32, false),
+            (Scalar::Float(f64::INFINITY), DType::I64, false),
+            (Scalar::Float(9.3e18), DType::I64, false),
+            (Scalar::Float(f64::NAN), DType::Bool, true),
+            (Scalar::Float(1e300), DType::F16, true),
+            (Scalar::Bool(true), DType::I8, true),
+        ] {
+            assert_eq!(v.fits(dtype), fits, "{v:?} as {dtype}");
+        }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 A batch is kept as a structure and a list of *parts*, each nested lists of numbers or the triple of bytes, shape and dtype: what
 the compiled loader takes. The structure is the same for all batches of a dataset, so that the parts are enough.
 """
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
-from .._remat import Tensor
+from .._errors import DeviceError
+from .._remat import Device, Tensor
 
 Part = Any
 LEAF = "part"
@@ -40,11 +41,25 @@ def _stacked(examples: Sequence[Any]) -> Part:
     return b"".join(data for data, _, _ in all), (len(all), *shape), dtype
 
 
+def device_of(x: Any) -> Optional[Device]:
+    """The device of the tensors in an example or a batch, None without a tensor. Errors: DeviceError for two."""
+    if isinstance(x, Tensor):
+        return x.device
+    found: Optional[Device] = None
+    if isinstance(x, (list, tuple, dict)):
+        for part in x.values() if isinstance(x, dict) else x:
+            own = device_of(part)
+            if own is not None and found is not None and own != found:
+                raise DeviceError(f"the tensors lie on two devices, {found} and {own}: put them on one")
+            found = own if found is None else found
+    return found
+
+
 def default_collate(examples: Sequence[Any]) -> Any:
     """Numbers, arrays and tensors stacked along a new first axis, within lists, tuples and dictionaries of one structure.
 
-    Python's floats become float32, integers int64; arrays keep their dtypes. Errors: ValueError for shapes or structures that
-    differ; TypeError for what holds no numbers.
+    Python's floats become float32, integers int64; arrays keep their dtypes, and tensors their device. Errors: ValueError for shapes
+    or structures that differ; TypeError for what holds no numbers; DeviceError for tensors of two devices.
 
     >>> import remat
     >>> remat.data.default_collate([{"x": [1.0, 2.0], "y": 3}, {"x": [4.0, 5.0], "y": 6}])["y"].tolist()
@@ -54,7 +69,7 @@ def default_collate(examples: Sequence[Any]) -> Any:
     from .._support import default_device
 
     structure, parts = collated(examples)
-    return assembled(structure, batch_on(parts, default_device()))
+    return assembled(structure, batch_on(parts, default_device(device_of(examples))))
 
 
 def collated(examples: Sequence[Any]) -> Tuple[Any, List[Part]]:

@@ -5,7 +5,7 @@ from .. import _remat
 from .._creation import asarray
 from .._remat import Device, Generator, Tensor
 from .._support import default_device, default_generator
-from .collate import _array
+from .collate import _array, device_of
 
 
 class Dataset:
@@ -50,7 +50,8 @@ class IterableDataset:
 
 
 class TensorDataset(Dataset):
-    """Example `i` is row `i` of each of the arrays, which are copied to the host. Errors: ShapeError for first extents that differ.
+    """Example `i` is row `i` of each of the arrays, which are copied to the host. Batches go back to the device of the tensors unless
+    another one is named. Errors: ShapeError for first extents that differ; DeviceError for tensors of two devices.
 
     >>> import remat
     >>> data = remat.data.TensorDataset(remat.arange(6).reshape(3, 2), remat.arange(3))
@@ -58,7 +59,11 @@ class TensorDataset(Dataset):
     (3, [[[4, 5], [0, 1]], [2, 0]])
     """
 
+    device: Optional[Device] = None
+    """Where the tensors lay that it was made of; None without any."""
+
     def __init__(self, *parts: Any):
+        self.device = device_of(parts)
         # arrays go to the dataset without a stop on the device, whose budget they are no part of
         self._of = _remat.tensor_dataset([_array(p) if hasattr(p, "__array_interface__") else asarray(p) for p in parts])
 
@@ -67,7 +72,7 @@ class TensorDataset(Dataset):
 
     def batch(self, indices: List[int], device: Optional[Device] = None) -> List[Tensor]:
         """The examples at these indices, put together, on a device."""
-        return self._of.batch(list(indices), default_device(device))
+        return self._of.batch(list(indices), default_device(self.device if device is None else device))
 
     def __getitem__(self, i: int) -> Tuple[Tensor, ...]:
         if not -len(self) <= i < len(self):

@@ -1,12 +1,14 @@
 """Loaders: batches of a dataset on a device, prepared by threads beside the steps."""
 import atexit
+import operator
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from .. import _remat
+from .._errors import DeviceError
 from .._remat import Device, Generator
 from .._support import default_device, default_generator
-from .collate import assembled, collated, taken_apart
+from .collate import assembled, collated, device_of, taken_apart
 from .datasets import TensorDataset
 from .stream import Stream
 
@@ -25,8 +27,8 @@ def _stop_all() -> None:
 class _Called:
     """A dataset of Python's as the compiled loader calls it, from its threads."""
 
-    def __init__(self, dataset: Any, collate: Optional[Callable[[List[Any]], Any]]):
-        self.dataset, self.collate = dataset, collate
+    def __init__(self, dataset: Any, collate: Optional[Callable[[List[Any]], Any]], device: Optional[Device]):
+        self.dataset, self.collate, self.device = dataset, collate, device
         self.structure: Any = None
 
     def begin(self, epoch: int) -> None:
@@ -46,7 +48,7 @@ class _Called:
     def batch(self, indices: List[int]) -> List[Any]:
         examples = [self._example(i) for i in indices]
         try:
-            structure, parts = put_together(examples, self.collate)
+            structure, parts = put_together(examples, self.collate, self.device)
             # the first batch says; a thread that comes at the same time says the same, or is told that it differs
             self.structure = structure if self.structure is None else self.structure
             if structure != self.structure:
@@ -57,12 +59,36 @@ class _Called:
         return parts
 
 
-def put_together(examples: List[Any], collate: Optional[Callable[[List[Any]], Any]]) -> Tuple[Any, List[Any]]:
-    """Structure and parts of a batch."""
+def put_together(
+    examples: List[Any], collate: Optional[Callable[[List[Any]], Any]], device: Optional[Device]
+) -> Tuple[Any, List[Any]]:
+    """Structure and parts of a batch. Errors: DeviceError for tensors that lie elsewhere than on `device`, unless that is None."""
+    batch = examples if collate is None else collate(examples)
+    lies = None if device is None else device_of(batch)
+    if lies is not None and lies != device:
+        raise DeviceError(
+            f"the dataset's tensors lie on {lies}, and the loader was given no device: give it the one where batches go, `device=..`"
+        )
     if collate is None:
-        return collated(examples)
+        return collated(batch)
     parts: List[Any] = []
-    return taken_apart(collate(examples), parts), parts
+    return taken_apart(batch, parts), parts
+
+
+def _is_bool(x: Any) -> bool:
+    """True for bools, NumPy's as well."""
+    return isinstance(x, bool) or getattr(getattr(x, "dtype", None), "kind", None) == "b" and getattr(x, "shape", None) == ()
+
+
+def _seed(shuffle: Any) -> int:
+    """The seed that was given as `shuffle`. Errors: TypeError, ValueError."""
+    try:
+        seed = operator.index(shuffle)
+    except TypeError:
+        raise TypeError(f"shuffle is True, False or an integer, the seed, not {shuffle!r}") from None
+    if not 0 <= seed < 2 * SEEDS:
+        raise ValueError(f"shuffle is {seed}: a seed is from 0 to {2 * SEEDS - 1}")
+    return seed
 
 
 def _short(indices: List[int]) -> str:
@@ -83,13 +109,14 @@ class DataLoader:
     Args:
         dataset: a `TensorDataset`, `Digits`, any object with `__getitem__` and `__len__`, or one that can be iterated over.
         batch_size: examples of a batch.
-        shuffle: True for another order in each epoch, by a seed that is drawn from `generator`; an integer is the seed itself. The
-            order depends on seed and epoch alone, whatever the number of workers.
+        shuffle: True for another order in each epoch, by a seed that is drawn from `generator`; an integer is the seed itself, and
+            bools of NumPy are bools. The order depends on seed and epoch alone, whatever the number of workers.
         drop_last: leave out a last batch that is smaller.
         workers: threads that prepare batches; 0 prepares them when they are asked for. What is iterated over has at most one.
         prefetch: batches ahead, at most. Their bytes count against the device's budget, take no more than a quarter of it, and
             give way where the device needs the room.
-        device: where the batches go; the default device.
+        device: where the batches go; unless given, where the tensors of a `TensorDataset` lie, else the default device, and then it is
+            an error if a dataset of Python's gives tensors of another one.
         generator: where the seed comes from; the default generator.
         collate: makes a batch of a list of examples; `default_collate` unless given. It gives tensors or arrays in lists, tuples
             and dictionaries, of the same structure for all batches.
@@ -117,21 +144,25 @@ class DataLoader:
     ):
         workers = workers if num_workers is None else num_workers
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
-        self.device, self.collate = default_device(device), collate if collate_fn is None else collate_fn
+        home = device if device is not None else getattr(dataset, "device", None)
+        self.device, self.collate = default_device(home if isinstance(home, Device) else None), collate if collate_fn is None else collate_fn
+        # where tensors of the dataset have to lie, if nobody said that they are to be moved
+        self._stays = self.device if device is None else None
         self._workers, self._prefetch = workers, prefetch if workers else 0
         self._seed: Optional[int] = None
-        if shuffle is True:
-            drawn = default_generator() if generator is None else generator
-            self._seed = drawn.split().seed % SEEDS
-        elif shuffle is not False:
-            self._seed = int(shuffle)
+        if _is_bool(shuffle):
+            if shuffle:
+                drawn = default_generator() if generator is None else generator
+                self._seed = drawn.split().seed % SEEDS
+        else:
+            self._seed = _seed(shuffle)
         self._run, self._is_under_way = 0, False
         self._made: Optional[_Called] = None
         has_own = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
         if has_own and self.collate is None:
             self._native: Any = dataset._of
         elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-            self._made = _Called(dataset, self.collate)
+            self._made = _Called(dataset, self.collate, self._stays)
             self._native = _remat.called_dataset(self._made, len(dataset))
         elif hasattr(dataset, "__iter__"):
             self._native = None
@@ -144,7 +175,9 @@ class DataLoader:
 
     def _opened(self) -> Any:
         if self._native is None:
-            return Stream(self.dataset, self.device, self.batch_size, self.drop_last, self._workers, self._prefetch, self.collate)
+            return Stream(
+                self.dataset, self.device, self.batch_size, self.drop_last, self._workers, self._prefetch, self.collate, self._stays
+            )
         return _remat._Loader(
             self._native, self.device, self.batch_size, self._seed, self.drop_last, self._workers, self._prefetch
         )

@@ -109,7 +109,7 @@ class Stream:
 
     def __init__(
         self, dataset: Any, device: Device, batch_size: int, drop_last: bool, workers: int, prefetch: int,
-        collate: Optional[Callable[[List[Any]], Any]],
+        collate: Optional[Callable[[List[Any]], Any]], stays: Optional[Device],
     ):
         if batch_size < 1:
             raise ArgumentError(f"batch_size is {batch_size}, must be at least 1")
@@ -120,7 +120,7 @@ class Stream:
         if workers and not prefetch:
             raise ArgumentError("prefetch is 0 with workers; without prefetch set workers to 0")
         self._dataset, self._device, self._size, self._drop_last = dataset, device, batch_size, drop_last
-        self._depth, self._collate = prefetch if workers else 0, collate
+        self._depth, self._collate, self._stays = prefetch if workers else 0, collate, stays
         self._at = (0, 0)
         self._ahead: Optional[_Ahead] = None
         self._read: Optional[Callable[[], Any]] = None
@@ -130,11 +130,16 @@ class Stream:
         n = len(self._dataset)
         return n // self._size if self._drop_last else -(-n // self._size)
 
-    def _reader(self, skip: int) -> Callable[[], Any]:
-        """What gives a batch at each call, None behind the last; batches before `skip` are let go."""
+    def _begin_epoch(self) -> None:
+        """Tells a dataset that asks for it which epoch is read."""
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._at[0])
-        dataset, size, drop_last, collate = self._dataset, self._size, self._drop_last, self._collate
+
+    def _reader(self, skip: int) -> Callable[[], Any]:
+        """What gives a batch at each call, None behind the last; batches before `skip` are let go."""
+        if not self._is_resumed:
+            self._begin_epoch()
+        dataset, size, drop_last, collate, stays = self._dataset, self._size, self._drop_last, self._collate, self._stays
         source: List[Iterator[Any]] = []
         at = [0]
 
@@ -160,7 +165,7 @@ class Stream:
                 if not examples or drop_last and len(examples) < size:
                     return None
                 at[0] += 1
-                return put_together(examples, collate)
+                return put_together(examples, collate, stays)
             except Exception as e:
                 _note(e, f"batch {at[0]} of the iteration, examples from {at[0] * size} on")
                 raise
@@ -221,6 +226,8 @@ class Stream:
         """Goes on from `DataLoader.state_dict`."""
         self.set_position(state["epoch"], state["batch"])
         if "dataset" in state and hasattr(self._dataset, "load_state_dict"):
+            # the state is of the middle of an epoch, which a dataset that begins one anew would lose
+            self._begin_epoch()
             self._dataset.load_state_dict(state["dataset"])
             self._is_resumed = True
 

@@ -1,103 +1,33 @@
 """Layers. Those with parameters hold a layer of the compiled library: the same seed gives the same bits as there."""
-import json
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Union
 
-from .. import _remat
 from .._remat import Device, Generator, Tensor
-from .._support import DTypeLike, ShapeLike, default_device, default_generator
-from .module import Module
+from .._support import DTypeLike, ShapeLike, options_json
+from .held import Held
 
 Extents = Union[int, Sequence[int]]
 
 
-def _each(n: Extents, axes: int) -> List[int]:
-    return [n] * axes if isinstance(n, int) else list(n)
+def _is_number(x: Any) -> bool:
+    """True for what is one number, of NumPy's too."""
+    return hasattr(x, "__index__")
+
+
+def _each(n: Any, axes: int) -> List[int]:
+    return [int(n)] * axes if _is_number(n) else list(n)
+
+
+def _shape(shape: Any) -> List[int]:
+    return [int(shape)] if _is_number(shape) else list(shape)
 
 
 def _padding(padding: Any, axes: int) -> List[List[int]]:
-    if isinstance(padding, int):
-        return [[padding, padding]] * axes
-    return [[p, p] if isinstance(p, int) else list(p) for p in padding]
+    if _is_number(padding):
+        return [[int(padding), int(padding)]] * axes
+    return [[int(p), int(p)] if _is_number(p) else list(p) for p in padding]
 
 
-def _kept_dtype(p: Tensor, dtype: Optional[DTypeLike]) -> bool:
-    """True if a conversion to `dtype` leaves `p` as it is."""
-    return dtype is None or not p.dtype.is_floating_point or p.dtype == _remat.dtype(dtype)
-
-
-class _Held(Module):
-    """A layer of the compiled library; its parameters are registered under their names."""
-
-    def __init__(
-        self,
-        kind: str,
-        options: Dict[str, Any],
-        device: Optional[Device] = None,
-        dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None,
-    ):
-        super().__init__()
-        generator = default_generator() if generator is None else generator
-        layer = _remat._NativeLayer(kind, json.dumps(options), default_device(device), dtype, generator)
-        object.__setattr__(self, "_kind", kind)
-        self._hold(layer, options)
-
-    def _hold(self, layer: Any, options: Dict[str, Any]) -> None:
-        """Registers what a compiled layer has."""
-        object.__setattr__(self, "_layer", layer)
-        object.__setattr__(self, "_options", options)
-        if options.get("bias") is False:
-            self.register_parameter("bias", None)
-        for name, p in layer.state():
-            *path, last = name.split(".")
-            at: Module = self
-            for part in path:
-                if part not in at._modules:
-                    at.add_module(part, Module())
-                at = at._modules[part]
-            setattr(at, last, p)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        held = self.__dict__.get("_layer") is not None and (name in self._parameters or name in self._buffers)
-        if held and value is not getattr(self, name):
-            raise TypeError(f"`{name}` of {type(self).__name__} stays the same parameter: change its value by `set_`")
-        super().__setattr__(name, value)
-
-    def _mode_changed(self, training: bool) -> None:
-        self._layer.set_training(training)
-
-    def _moved(self, device: Device, dtype: Optional[DTypeLike]) -> None:
-        own = list(self._named_state(("_parameters", "_buffers")))
-        if not own or all(p.device == device and _kept_dtype(p, dtype) for _, p in own):
-            return
-        if "_kind" not in self.__dict__:
-            raise TypeError(f"a {type(self).__name__} stays where its layer was made: make it there")
-        of = own[0][1].dtype if dtype is None else dtype
-        layer = _remat._NativeLayer(self._kind, json.dumps(self._options), device, of, Generator(0))
-        layer.load_rng_states(self._layer.rng_states())
-        layer.set_training(self.training)
-        old = dict(own)
-        new = dict(layer.state())
-        for name, p in new.items():
-            p.set_(old[name].detach().to(device=device, dtype=p.dtype))
-            if p.is_trained:
-                p.requires_grad = old[name].requires_grad
-            *path, last = name.split(".")
-            at: Module = self
-            for part in path:
-                at = at._modules[part]
-            at.__dict__["_parameters" if p.is_trained else "_buffers"][last] = p
-        object.__setattr__(self, "_layer", layer)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"a {type(self).__name__} is saved by its `state_dict`, not by pickling")
-
-    def extra_repr(self) -> str:
-        """What is shown between the brackets."""
-        return ", ".join(f"{k}={v}" for k, v in self._options.items())
-
-
-class _Native(_Held):
+class _Native(Held):
     """A compiled layer of one tensor."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,11 +35,11 @@ class _Native(_Held):
         return self._layer.forward(x)
 
 
-class _Several(_Held):
+class _Several(Held):
     """A compiled layer of several tensors, of which some may be left out."""
 
     def _call(self, *x: Optional[Tensor], **how: Any) -> List[Tensor]:
-        return self._layer.call(list(x), json.dumps({k: v for k, v in how.items() if v is not None}))
+        return self._layer.call(list(x), options_json({k: v for k, v in how.items() if v is not None}))
 
 
 class Linear(_Native):
@@ -138,6 +68,8 @@ class _Conv(_Native):
         padding_mode: str = "zeros",
     ):
         n = self.AXES
+        if isinstance(padding, str) and padding != "same":
+            raise ValueError(f"padding is numbers or `same`, not `{padding}`")
         options = {
             "inputs": in_channels, "outputs": out_channels, "kernel": _each(kernel_size, n), "stride": _each(stride, n),
             "padding": _padding(0 if padding == "same" else padding, n), "dilation": _each(dilation, n), "groups": groups,
@@ -236,7 +168,7 @@ class _BatchNorm(_Native):
     AXES = 0
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
+        self, num_features: int, eps: float = 1e-5, momentum: Optional[float] = 0.1, affine: bool = True,
         track_running_stats: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
     ):
         options = {
@@ -247,7 +179,8 @@ class _BatchNorm(_Native):
 
 
 class BatchNorm1d(_BatchNorm):
-    """`(x - mean) / sqrt(var + eps) weight + bias` for each channel of `[n, c]` or `[n, c, l]`; while training, of the batch.
+    """`(x - mean) / sqrt(var + eps) weight + bias` for each channel of `[n, c]` or `[n, c, l]`; while training, of the batch. The
+    running statistics move by `momentum`, or are means over all batches if that is None.
 
     >>> import remat
     >>> remat.nn.BatchNorm1d(3)(remat.rand(8, 3)).shape
@@ -291,7 +224,7 @@ class LayerNorm(_Native):
     def __init__(
         self, normalized_shape: ShapeLike, eps: float = 1e-5, device: Optional[Device] = None, dtype: DTypeLike = "float32"
     ):
-        shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
+        shape = _shape(normalized_shape)
         super().__init__("layer_norm", {"shape": shape, "eps": eps}, device, dtype)
 
 
@@ -306,7 +239,7 @@ class RMSNorm(_Native):
     def __init__(
         self, normalized_shape: ShapeLike, eps: float = 1e-6, device: Optional[Device] = None, dtype: DTypeLike = "float32"
     ):
-        shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
+        shape = _shape(normalized_shape)
         super().__init__("rms_norm", {"shape": shape, "eps": eps}, device, dtype)
 
 

@@ -1,10 +1,15 @@
 """Modules: parts of a network with parameters, by attribute."""
+import itertools
 from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .. import _remat
 from .._remat import Device, Parameter, Tensor
 from .._support import DTypeLike
+
+
+_hook_ids = itertools.count(1)
+"""No two hooks have one: a handle that is kept takes no other's hook out."""
 
 
 class RemovableHandle:
@@ -20,11 +25,29 @@ class RemovableHandle:
     """
 
     def __init__(self, hooks: Dict[int, Any]):
-        self._hooks, self._id = hooks, 0
+        self._hooks, self._id = hooks, next(_hook_ids)
 
     def remove(self) -> None:
         """Takes the hook out; a second time does nothing."""
         self._hooks.pop(self._id, None)
+
+
+def _where(args: Tuple[Any, ...], device: Any, dtype: Any) -> Tuple[Optional[Device], Any]:
+    """Device and dtype of the arguments of `to`. Errors: TypeError for what is neither."""
+    for a in args:
+        if isinstance(a, Device):
+            device = a
+        elif a != "cpu":
+            dtype = a
+    device = None if device == "cpu" else device
+    if device is not None and not isinstance(device, Device):
+        raise TypeError(f"{device!r} is no device: give a `remat.Device`")
+    if dtype is not None:
+        try:
+            dtype = _remat.dtype(dtype)
+        except (TypeError, ValueError):
+            raise TypeError(f"{dtype!r} is no dtype, and no device: tensors lie on a `remat.Device`, of the processor") from None
+    return device, dtype
 
 
 class Module:
@@ -103,7 +126,9 @@ class Module:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def register_parameter(self, name: str, parameter: Optional[Parameter]) -> None:
-        """Adds a parameter under a name, or None for one that is not there."""
+        """Adds a parameter under a name, or None for one that is not there. Errors: TypeError for what is neither."""
+        if parameter is not None and not isinstance(parameter, Parameter):
+            raise TypeError(f"`{name}` is to be a Parameter or None, not {type(parameter).__name__}")
         self._parameters[name] = parameter
 
     def register_buffer(self, name: str, value: Optional[Tensor], persistent: bool = True) -> None:
@@ -122,7 +147,9 @@ class Module:
         (self._not_saved.discard if persistent else self._not_saved.add)(name)
 
     def add_module(self, name: str, module: Optional["Module"]) -> None:
-        """Adds a part under a name."""
+        """Adds a part under a name, None for one that is not there. Errors: TypeError for what is neither."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"`{name}` is to be a Module or None, not {type(module).__name__}")
         self._modules[name] = module
 
     # what there is
@@ -159,8 +186,8 @@ class Module:
                 for name, p in module.__dict__[store].items():
                     if saved and name in module._not_saved:
                         continue
-                    if p is not None and id(p) not in seen:
-                        seen.add(id(p))
+                    if p is not None and p._address not in seen:
+                        seen.add(p._address)
                         yield (f"{prefix}.{name}" if prefix else name), p
 
     def named_parameters(self) -> Iterator[Tuple[str, Parameter]]:
@@ -209,7 +236,7 @@ class Module:
 
     def _library_state(self) -> Any:
         """All state, for the compiled part: with the generators and modes of the compiled layers."""
-        layers = [(name, m._layer) for name, m in self.named_modules() if "_layer" in m.__dict__]
+        layers = [(name, m.__dict__["_core"].native) for name, m in self.named_modules() if "_core" in m.__dict__]
         return _remat._State(list(self._named_state(("_parameters", "_buffers"), saved=True)), layers)
 
     def _torch_counts(self) -> List[str]:
@@ -242,7 +269,7 @@ class Module:
     def to(self, *args: Any, device: Optional[Device] = None, dtype: Optional[DTypeLike] = None) -> "Module":
         """Moves parameters and buffers to a device, converts floats to a dtype, or both. Gives the module.
 
-        What is there already stays. **What moves is replaced by new parameters**, without gradients, so move before the optimiser
+        What is there already stays, and what two names share they share still. **What moves is replaced by new parameters**, without gradients, so move before the optimiser
         is made. Errors: BudgetError if it does not fit there.
 
         >>> import remat
@@ -250,40 +277,38 @@ class Module:
         >>> net.to(remat.Device(budget="16MiB")).weight.device.budget
         16777216
         """
-        for a in args:
-            if isinstance(a, Device):
-                device = a
-            else:
-                dtype = a
-        from .layers import _kept_dtype
+        device, dtype = _where(args, device, dtype)
+        from .held import Held, _kept_dtype
 
-        kept: Dict[int, Parameter] = {}
-        for m in list(self.modules()):
-            there = device
-            if there is None:
-                there = next((p.device for _, p in m._named_state(("_parameters", "_buffers"))), None)
-            if there is not None:
-                m._moved(there, dtype)
-            if hasattr(m, "_layer"):
-                continue
+        all = list(self.modules())
+        # layers first: what else has one of their parameters, a tied weight, has then the one in its place
+        moved: Dict[int, Tuple[Parameter, Parameter]] = {}
+        for m in all:
+            if isinstance(m, Held):
+                there = device
+                if there is None:
+                    there = next((p.device for _, p in m._named_state(("_parameters", "_buffers"))), None)
+                if there is not None:
+                    moved.update(m._moved(there, dtype))
+        for m in all:
             for store in (m._parameters, m._buffers):
                 for name, p in store.items():
-                    if p is None or (device is None or p.device == device) and _kept_dtype(p, dtype):
+                    if p is None:
                         continue
-                    if id(p) not in kept:
+                    if p._address not in moved:
+                        if (device is None or p.device == device) and _kept_dtype(p, dtype):
+                            continue
                         of = p.dtype if _kept_dtype(p, dtype) else dtype
-                        kept[id(p)] = Parameter(p.detach().to(device=device, dtype=of), requires_grad=p.is_trained)
+                        made = Parameter(p.detach().to(device=device, dtype=of), requires_grad=p.is_trained)
                         if p.is_trained:
-                            kept[id(p)].requires_grad = p.requires_grad
-                    store[name] = kept[id(p)]
+                            made.requires_grad = p.requires_grad
+                        moved[p._address] = (p, made)
+                    store[name] = moved[p._address][1]
         return self
 
     def cpu(self) -> "Module":
         """The module itself: it lies on the processor."""
         return self
-
-    def _moved(self, device: Device, dtype: Optional[DTypeLike]) -> None:
-        """For layers whose compiled part holds the parameters: lets them lie on `device`."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops every accumulated gradient."""
@@ -333,7 +358,6 @@ class Module:
     @staticmethod
     def _hooked(hooks: Dict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
         handle = RemovableHandle(hooks)
-        handle._id = max(hooks, default=0) + 1
         hooks[handle._id] = hook
         return handle
 

@@ -5,7 +5,8 @@ from .. import _functions as F
 from .. import _remat
 from .._remat import Device, Generator, Tensor
 from .._support import DTypeLike, ShapeLike, default_generator
-from .layers import Extents, _each, _Native, _padding, _Several
+from .layers import Extents, _each, _Native, _padding, _Several, _shape
+from .held import Held
 from .module import Module
 
 
@@ -244,7 +245,7 @@ class GeneralNorm(_Native):
         self, axes: Sequence[int], shape: ShapeLike, eps: float = 1e-5, affine: bool = True, device: Optional[Device] = None,
         dtype: DTypeLike = "float32",
     ):
-        extents = [shape] if isinstance(shape, int) else list(shape)
+        extents = _shape(shape)
         super().__init__("general_norm", {"axes": list(axes), "shape": extents, "eps": eps, "affine": affine}, device, dtype)
 
 
@@ -266,7 +267,7 @@ class LocalResponseNorm(Module):
 
 
 def _within(layer: Module) -> Any:
-    if "_layer" not in layer.__dict__ or isinstance(layer, _Several):
+    if not isinstance(layer, Held) or isinstance(layer, _Several):
         raise TypeError(f"a layer with a weight, such as Linear or Conv2d, is needed, not {type(layer).__name__}")
     return layer._layer
 
@@ -284,9 +285,14 @@ class WeightNorm(_Native):
     """
 
     def __init__(self, layer: Module, name: str = "weight"):
-        Module.__init__(self)
-        self._hold(_remat._NativeLayer.weight_norm(_within(layer), name), {"layer": layer, "name": name})
+        options = {"layer": layer, "name": name}
+        self._begin("weight_norm", options, _remat._NativeLayer.weight_norm(_within(layer), name))
         self.train(layer.training)
+
+    @classmethod
+    def _native(cls, kind: str, options: Any, device: Device, dtype: DTypeLike, generator: Generator) -> Any:
+        layer = options["layer"].to(device=device, dtype=dtype)
+        return _remat._NativeLayer.weight_norm(_within(layer), options["name"])
 
 
 class SpectralNorm(_Native):
@@ -304,8 +310,13 @@ class SpectralNorm(_Native):
         self, layer: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
         generator: Optional[Generator] = None,
     ):
-        Module.__init__(self)
         generator = default_generator() if generator is None else generator
         inner = _remat._NativeLayer.spectral_norm(_within(layer), name, n_power_iterations, eps, generator)
-        self._hold(inner, {"layer": layer, "name": name})
+        options = {"layer": layer, "name": name, "n_power_iterations": n_power_iterations, "eps": eps}
+        self._begin("spectral_norm", options, inner)
         self.train(layer.training)
+
+    @classmethod
+    def _native(cls, kind: str, options: Any, device: Device, dtype: DTypeLike, generator: Generator) -> Any:
+        layer, rest = options["layer"].to(device=device, dtype=dtype), (options["n_power_iterations"], options["eps"])
+        return _remat._NativeLayer.spectral_norm(_within(layer), options["name"], *rest, generator)

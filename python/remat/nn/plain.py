@@ -1,5 +1,5 @@
 """Layers without windows: functions as modules, shapes, and modules in lists."""
-from typing import Any, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .. import _functions as F
 from .._remat import Device, Generator, Tensor
@@ -40,10 +40,21 @@ def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
             names = [n for n, _ in options]
             if has_inplace:
                 kwargs.pop("inplace", None)
-            unknown = [k for k in kwargs if k not in names]
+                args = args[:-1] if len(args) == len(names) + 1 and isinstance(args[-1], bool) else args
+            unknown = [k for k in kwargs if k not in names[len(args):]]
             if len(args) > len(names) or unknown:
-                raise TypeError(f"{name} takes {', '.join(names) or 'no arguments'}")
+                raise TypeError(f"{name} takes {', '.join(names) or 'no arguments'}, each once")
             self.options = {**dict(options), **dict(zip(names, args)), **kwargs}
+
+        def __getattr__(self, name: str) -> Any:
+            given = self.__dict__.get("options", {})
+            return given[name] if name in given else super().__getattr__(name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in self.__dict__.get("options", {}):
+                self.options = {**self.options, name: value}
+            else:
+                super().__setattr__(name, value)
 
         def forward(self, x: Tensor) -> Tensor:
             """The output for `x`."""
@@ -203,9 +214,12 @@ class ModuleList(Module):
         all = list(self._modules.values())
         return type(self)(all[at]) if isinstance(at, slice) else all[at]
 
+    def __setitem__(self, at: int, module: Module) -> None:
+        self.add_module(list(self._modules)[at], module)
+
 
 class Sequential(ModuleList):
-    """Modules one after the other.
+    """Modules one after the other, given one by one, in a list, or in a dictionary with their names.
 
     >>> import remat
     >>> net = remat.nn.Sequential(remat.nn.Linear(4, 8), remat.nn.ReLU(), remat.nn.Linear(8, 2))
@@ -214,7 +228,12 @@ class Sequential(ModuleList):
     """
 
     def __init__(self, *modules: Any):
-        super().__init__(modules[0] if len(modules) == 1 and not isinstance(modules[0], Module) else modules)
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            super().__init__()
+            for name, m in modules[0].items():
+                self.add_module(name, m)
+        else:
+            super().__init__(modules[0] if len(modules) == 1 and not isinstance(modules[0], Module) else modules)
 
     def forward(self, x: Any) -> Any:
         """The output of the last for `x`."""

@@ -4,7 +4,7 @@ from typing import Any, Optional, Sequence, Union
 from .._vision import _OWN_MODES
 from .. import _tensor_methods as T
 from .._remat import Tensor
-from .layers import Extents, _each, _Native, _padding, _Several
+from .layers import Extents, _each, _Native, _padding, _Several, _shape
 from .module import Module
 
 
@@ -366,9 +366,9 @@ class Upsample(_Native):
         if (size is None) == (scale_factor is None):
             raise ValueError("either `size` or `scale_factor` is given")
         mode = _OWN_MODES.get(mode, mode)
-        factor = [float(scale_factor)] if isinstance(scale_factor, (int, float)) else scale_factor
+        factor = [float(scale_factor)] if hasattr(scale_factor, "__float__") else scale_factor  # type: ignore[arg-type]
         options = {
-            "size": [size] if isinstance(size, int) else size, "factor": None if factor is None else list(factor),
+            "size": None if size is None else _shape(size), "factor": None if factor is None else list(factor),
             "mode": mode, "align_corners": bool(align_corners), "antialias": antialias, "recompute_scale": recompute_scale_factor,
         }
         super().__init__("upsample", options)

@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 from .. import _remat
 from .._remat import Parameter, Tensor
+from .._support import options_json as _options_json
 from .._schedules import (
     Plateau, Schedule, chained, constant, cosine, cosine_restarts, exponential, inverse_sqrt, linear, multi_step, one_cycle, polynomial,
     sequential, step,
@@ -73,6 +74,7 @@ class Optimizer:
         return made
 
     def __init__(self, params: Parameters, options: Dict[str, Any]):
+        self._defaults = dict(options)
         groups: List[Tuple[Any, Dict[str, Any]]] = []
         given = params if isinstance(params, (Module, Tensor)) else list(params)
         if isinstance(given, list) and given and isinstance(given[0], dict):
@@ -83,6 +85,7 @@ class Optimizer:
             groups.append((given, options))
         self._count = 0
         self._params: List[List[Parameter]] = []
+        self._names: List[List[str]] = []
         self._of: Any = None
         for of, own in groups:
             self._add(of, own)
@@ -100,18 +103,40 @@ class Optimizer:
         self._count += len(named)
         self._device = named[0][1].device if named else None
         self._params.append([p for _, p in named])
+        self._names.append([n for n, _ in named])
         if self._of is None:
-            self._of = _remat._NativeOptimizer(self._kind, named, json.dumps(options), self._group)
+            self._of = _remat._NativeOptimizer(self._kind, named, _options_json(options), self._group)
         else:
-            self._of.add_group(named, json.dumps(options))
+            self._of.add_group(named, _options_json(options))
+
+    def __getstate__(self) -> Dict[str, Any]:
+        if self._group is not None:
+            raise TypeError("an optimiser whose state is divided among ranks has no copies: save its `state_dict`")
+        groups = [list(zip(n, p)) for n, p in zip(self._names, self._params)]
+        return {"defaults": self._defaults, "groups": groups, "options": self.groups, "state": self.state_dict()}
+
+    def __setstate__(self, of: Dict[str, Any]) -> None:
+        self._defaults, self._count, self._params, self._names, self._of = of["defaults"], 0, [], [], None
+        for named, options in zip(of["groups"], of["options"]):
+            self._add(named, options)
+        self.load_state_dict(of["state"])
 
     def add_param_group(self, group: Dict[str, Any]) -> None:
-        """Adds parameters `group["params"]` with the other entries as options; the rest are the library's defaults."""
-        self._add(group["params"], self._options({k: v for k, v in group.items() if k != "params"}))
+        """Adds parameters `group["params"]` with the other entries as options; the rest are those that the optimiser was made with.
+
+        >>> import remat
+        >>> a, b = remat.nn.Parameter(remat.ones(1)), remat.nn.Parameter(remat.ones(1))
+        >>> optimizer = remat.optim.SGD([a], lr=0.5, momentum=0.9)
+        >>> optimizer.add_param_group({"params": [b], "lr": 0.25})
+        >>> [(g["lr"], g["momentum"]) for g in optimizer.groups]
+        [(0.5, 0.9), (0.25, 0.9)]
+        """
+        own = self._options({k: v for k, v in group.items() if k != "params"})
+        self._add(group["params"], {**self._defaults, **own})
 
     def set_group(self, index: int, **options: Any) -> None:
         """Changes options of a group. Errors: ArgumentError for one that is not there, or outside its domain; nothing has changed."""
-        self._of.set_group(index, json.dumps(self._options(options)))
+        self._of.set_group(index, _options_json(self._options(options)))
 
     @property
     def groups(self) -> List[Dict[str, Any]]:
@@ -280,8 +305,18 @@ class LBFGS:
             "lr": lr, "max_iter": max_iter, "max_eval": max_eval, "tolerance_grad": tolerance_grad,
             "tolerance_change": tolerance_change, "history": history_size, "line_search": line_search_fn is not None,
         }
-        self._named = _named(params)
-        self._of = _remat._Lbfgs([p for _, p in self._named], json.dumps(options))
+        self._begin(_named(params), options)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"named": self._named, "options": {**self._given, "lr": self.lr}, "state": self.state_dict()}
+
+    def __setstate__(self, of: Dict[str, Any]) -> None:
+        self._begin(of["named"], of["options"])
+        self.load_state_dict(of["state"])
+
+    def _begin(self, named: List[Tuple[str, Parameter]], options: Dict[str, Any]) -> None:
+        self._named, self._given = named, options
+        self._of = _remat._Lbfgs([p for _, p in named], _options_json(options))
 
     @property
     def lr(self) -> float:

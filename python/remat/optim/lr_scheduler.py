@@ -13,10 +13,12 @@ expect it.
     [1.0, 1.0, 0.1, 0.1]
 """
 import bisect
+import json
 import math
-from typing import Any, Callable, Dict, List, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
-from . import Optimizer
+from .. import _remat
+from . import Optimizer, one_cycle
 
 
 class LRScheduler:
@@ -181,11 +183,68 @@ class CosineAnnealingLR(LRScheduler):
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2
 
 
+class OneCycleLR(LRScheduler):
+    """One cycle of the rate, and of the momentum against it, as `torch.optim.lr_scheduler.OneCycleLR` (Smith and Topin, 2017).
+
+    The rate goes from `max_lr / div_factor` up to `max_lr` and down to the first over `final_div_factor`; `max_lr` is one for all groups
+    or one for each. With `cycle_momentum` the momentum (the first of `betas`, of optimisers that have these) goes from `max_momentum`
+    down to `base_momentum` and up again. The number of steps is `total_steps`, or `epochs * steps_per_epoch`. Errors: ValueError
+    without one of both, for another strategy, for a step beyond the last, or if there is no momentum to cycle.
+
+    >>> import remat
+    >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=0.1, momentum=0.9)
+    >>> scheduler = remat.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10, pct_start=0.5)
+    >>> for _ in range(4):
+    ...     scheduler.step()
+    >>> optimizer.lr, optimizer.groups[0]["momentum"]
+    (1.0, 0.85)
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, max_lr: Union[float, Sequence[float]], total_steps: Optional[int] = None,
+        epochs: Optional[int] = None, steps_per_epoch: Optional[int] = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
+        cycle_momentum: bool = True, base_momentum: float = 0.85, max_momentum: float = 0.95, div_factor: float = 25.0,
+        final_div_factor: float = 1e4, three_phase: bool = False,
+    ):
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ValueError("give `total_steps`, or `epochs` and `steps_per_epoch`")
+            total_steps = epochs * steps_per_epoch
+        if total_steps < 1:
+            raise ValueError(f"there are {total_steps} steps, must be at least 1")
+        groups = optimizer.groups
+        rates = [float(max_lr)] * len(groups) if isinstance(max_lr, (int, float)) else [float(v) for v in max_lr]
+        if len(rates) != len(groups):
+            raise ValueError(f"{len(rates)} rates for {len(groups)} groups")
+        if cycle_momentum and not all("beta1" in g or g.get("momentum", 0.0) > 0.0 for g in groups):
+            raise ValueError("there is no momentum to cycle: make the optimiser with one, or give `cycle_momentum=False`")
+        shape = (pct_start, div_factor, final_div_factor, anneal_strategy, three_phase)
+        self.total_steps = total_steps
+        self._rates = [one_cycle(v, total_steps, *shape) for v in rates]
+        self._cycles_momentum, self._momenta = cycle_momentum, (base_momentum, max_momentum)
+        super().__init__(optimizer)
+
+    def rate(self, base: float, epoch: int) -> float:
+        """Not of one group alone: `_set` has the cycle of each."""
+        raise NotImplementedError("each group has a cycle of its own")
+
+    def _set(self) -> None:
+        if self.last_epoch >= self.total_steps:
+            raise ValueError(f"step {self.last_epoch} of a cycle of {self.total_steps} steps: it has ended")
+        for i, (g, rate) in enumerate(zip(self.optimizer.groups, self._rates)):
+            options = {"lr": rate.at(self.last_epoch)}
+            if self._cycles_momentum:
+                name = "beta1" if "beta1" in g else "momentum"
+                options[name] = _remat.cycled_momentum(json.dumps(rate._of), self.last_epoch, *self._momenta)
+            self.optimizer.set_group(i, **options)
+
+
 class ReduceLROnPlateau:
     """Multiplies the rates by `factor` when a figure has not become better for more than `patience` steps.
 
-    Better is less by the share `threshold` of the best with `mode="min"`, more with `"max"`. Errors: ValueError for another mode,
-    or a factor that is not below 1.
+    Better is less by the share `threshold` of the best's size with `mode="min"`, more with `"max"`, or by `threshold` itself with
+    `threshold_mode="abs"`. A change of a rate by no more than `eps` is none. Figures below 0 count as others do, unlike in PyTorch, where
+    a loss of -1 that stays is better each time. Errors: ValueError for another mode, or a factor that is not below 1.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -198,23 +257,23 @@ class ReduceLROnPlateau:
 
     def __init__(
         self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
-        cooldown: int = 0, min_lr: float = 0.0,
+        threshold_mode: str = "rel", cooldown: int = 0, min_lr: float = 0.0, eps: float = 1e-8,
     ):
-        if mode not in ("min", "max"):
-            raise ValueError(f"mode is `min` or `max`, not `{mode}`")
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"mode is `min` or `max`, threshold_mode `rel` or `abs`; not `{mode}` and `{threshold_mode}`")
         if not 0 < factor < 1:
             raise ValueError(f"factor is {factor}, must be between 0 and 1")
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
-        self.threshold, self.cooldown, self.min_lr = threshold, cooldown, min_lr
+        self.threshold, self.threshold_mode = threshold, threshold_mode
+        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = 0
 
     def _is_better(self, value: float) -> bool:
-        if math.isinf(self.best):
-            return not math.isnan(value)
-        if self.mode == "min":
-            return value < self.best - self.threshold * abs(self.best)
-        return value > self.best + self.threshold * abs(self.best)
+        margin = 0.0
+        if not math.isinf(self.best):  # a share of what is infinite is no number
+            margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1.0)
+        return value < self.best - margin if self.mode == "min" else value > self.best + margin
 
     def step(self, metrics: Any) -> None:
         """Takes a figure, and lowers the rates if it is time."""
@@ -227,7 +286,9 @@ class ReduceLROnPlateau:
             self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
         if self.num_bad_epochs > self.patience:
             for i, g in enumerate(self.optimizer.groups):
-                self.optimizer.set_group(i, lr=max(g["lr"] * self.factor, self.min_lr))
+                lower = max(g["lr"] * self.factor, self.min_lr)
+                if g["lr"] - lower > self.eps:
+                    self.optimizer.set_group(i, lr=lower)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
 
     def get_last_lr(self) -> List[float]:

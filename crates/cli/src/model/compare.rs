@@ -63,7 +63,7 @@ pub(crate) fn run(o: &Compare) -> Result<u8> {
     if let Some(code) = refuse_unsupported(&a).or_else(|| refuse_unsupported(&b)) {
         return Ok(code);
     }
-    let inputs = o.given.tensors(a.inputs())?;
+    let inputs = o.given.tensors(&a)?;
     let (a, inputs) = values(o, &a, inputs).map_err(|e| e.context(o.a.display()))?;
     let (b, _) = values(o, &b, inputs.into_iter().map(Some).collect()).map_err(|e| e.context(o.b.display()))?;
     let in_b: HashMap<&str, &HostTensor> = b.layers.iter().map(|(name, t)| (&**name, t)).collect();

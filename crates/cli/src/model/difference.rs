@@ -35,6 +35,18 @@ pub(super) struct Difference {
 }
 
 impl Difference {
+    /// Of what is compared as a whole: `wrong` says how it differs.
+    pub(super) fn whole(name: &str, ty: &str, wrong: Option<String>) -> Difference {
+        let largest = if wrong.is_some() { f64::INFINITY } else { 0.0 };
+        Difference {
+            name: name.to_owned(),
+            ty: ty.to_owned(),
+            is_within: wrong.is_none(),
+            what: wrong.unwrap_or_else(|| "equal".to_owned()),
+            largest,
+        }
+    }
+
     pub(super) fn text(&self) -> String {
         let word = if self.is_within { "" } else { " DIFFERENT;" };
         format!("{} {}:{word} {}", self.name, self.ty, self.what)

@@ -2,8 +2,10 @@
 
 use clap::Args;
 use remat::types::{Error, ErrorKind, Fact, HostTensor, Result};
-use remat_lite::{Port, Session, Shapes};
+use remat_lite::{Network, Port, Session, Shapes};
 
+use super::picture::Picture;
+use super::preprocess::{Figures, Preprocess};
 use super::value::{self, Input};
 use super::{ShapeOptions, only};
 use crate::output::note;
@@ -13,14 +15,46 @@ use crate::output::note;
 pub(super) struct InputOptions {
     #[arg(long, value_name = "[NAME=]VALUE", help = format!("What an input is; one without a name is the only one:\n{}", value::FORMS))]
     input: Vec<Input>,
+    /// What to do to pictures before the model sees them, with the figures of the model's metadata where it has any [default: none,
+    /// which is said where the model may take others]
+    #[arg(long, value_enum, value_name = "HOW")]
+    preprocess: Option<Preprocess>,
     #[command(flatten)]
     shapes: ShapeOptions,
 }
 
+/// How pictures are read.
+pub(super) struct Pictures<'m> {
+    preprocess: Option<Preprocess>,
+    metadata: &'m [(String, String)],
+}
+
+impl Pictures<'_> {
+    pub(super) const AS_THEY_ARE: Pictures<'static> = Pictures { preprocess: Some(Preprocess::None), metadata: &[] };
+
+    /// The tensor for an input. Errors: Value for what takes no pictures of three colours where that is asked for; Io without memory.
+    pub(super) fn tensor(&self, picture: &Picture, port: &Port) -> Result<HostTensor> {
+        if self.preprocess == Some(Preprocess::Imagenet) {
+            let figures = Figures::of(port, self.metadata)?;
+            note!("input `{}`: {}", port.name, figures.text());
+            return figures.apply(picture, port);
+        }
+        let t = picture.tensor(value::dtype(port)?)?;
+        if self.preprocess.is_none() && t.dtype().is_float() && picture.colours == 3 {
+            note!(
+                "input `{}`: the picture as it is, as numbers of 0 to 1; networks of ImageNet take `--preprocess imagenet`",
+                port.name
+            );
+        }
+        Ok(t)
+    }
+}
+
 impl InputOptions {
     /// What each input is set to; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
-    pub(super) fn tensors(&self, ports: &[Port]) -> Result<Vec<Option<HostTensor>>> {
-        tensors(&self.input, ports)
+    pub(super) fn tensors(&self, network: &Network) -> Result<Vec<Option<HostTensor>>> {
+        let pictures = Pictures { preprocess: self.preprocess, metadata: &network.about().metadata };
+        tensors(&self.input, network.inputs(), &pictures)
     }
 
     /// What was given beside values.
@@ -38,7 +72,7 @@ impl InputOptions {
 }
 
 /// What each input is set to; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
-pub(super) fn tensors(given: &[Input], ports: &[Port]) -> Result<Vec<Option<HostTensor>>> {
+pub(super) fn tensors(given: &[Input], ports: &[Port], pictures: &Pictures<'_>) -> Result<Vec<Option<HostTensor>>> {
     let mut all: Vec<Option<HostTensor>> = vec![None; ports.len()];
     for given in given {
         let name = given.name.as_deref().map_or_else(|| only(ports, "an input"), Ok)?;
@@ -50,7 +84,7 @@ pub(super) fn tensors(given: &[Input], ports: &[Port]) -> Result<Vec<Option<Host
         if all[i].is_some() {
             return Err(Error::new(ErrorKind::Value, format!("input `{name}` is given twice")));
         }
-        all[i] = Some(given.value.tensor(&ports[i]).map_err(|e| e.context(format!("input `{name}`")))?);
+        all[i] = Some(given.value.tensor(&ports[i], pictures).map_err(|e| e.context(format!("input `{name}`")))?);
     }
     Ok(all)
 }

@@ -6,7 +6,8 @@ mod difference;
 pub(crate) mod fit;
 pub(crate) mod inputs;
 pub(crate) mod inspect;
-mod png;
+mod picture;
+mod preprocess;
 pub(crate) mod profile;
 mod result;
 pub(crate) mod run;
@@ -19,6 +20,7 @@ use remat::runtime::{DeviceOptions, SpillTo};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape, read_file};
 use remat_lite::{Key, Network, Options, Port, Session, Shapes};
 
+use inputs::Pictures;
 use value::Input;
 
 use crate::budget::MemoryBudget;
@@ -193,7 +195,7 @@ impl ShapeOptions {
 
     /// The inputs that become constants. Errors: as for inputs that are given.
     fn fixed(&self, ports: &[Port]) -> Result<Vec<(String, HostTensor)>> {
-        let given = inputs::tensors(&self.fix, ports)?;
+        let given = inputs::tensors(&self.fix, ports, &Pictures::AS_THEY_ARE)?;
         Ok(ports.iter().zip(given).filter_map(|(p, x)| Some((p.name.clone(), x?))).collect())
     }
 

@@ -66,7 +66,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
         return Ok(code);
     }
     let ports = network.inputs().to_vec();
-    let inputs = o.given.tensors(&ports)?;
+    let inputs = o.given.tensors(&network)?;
     let shapes = o.given.shapes_for(&ports, &inputs)?;
     let mut session = load(&o.model, network, &o.run, &shapes)?.session;
     for (port, x) in ports.iter().zip(made_up(&session, inputs)?) {

@@ -39,6 +39,13 @@ pub(super) fn results(session: &mut Session, outputs: &[Port]) -> Result<Vec<(Gi
     Ok(all)
 }
 
+/// The parts of a value, as [`results`] tells them. Errors: those of the device that has it.
+pub(super) fn parts(value: Value, name: &str) -> Result<Vec<(Given, String)>> {
+    let mut all = Vec::new();
+    add(value, name, &mut all)?;
+    Ok(all)
+}
+
 fn add(value: Value, name: &str, to: &mut Vec<(Given, String)>) -> Result<()> {
     let given = match value {
         Value::Sequence(all) => {
@@ -54,6 +61,15 @@ fn add(value: Value, name: &str, to: &mut Vec<(Given, String)>) -> Result<()> {
 }
 
 impl Given {
+    /// What it is, in words.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Given::Tensor(_) => "a tensor",
+            Given::Strings(..) => "strings",
+            Given::Nothing => "nothing",
+        }
+    }
+
     pub(super) fn tensor(&self) -> Option<&HostTensor> {
         match self {
             Given::Tensor(t) => Some(t),

@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use remat::runtime::{Device, DeviceOptions};
 use remat::types::{Error, ErrorKind, HostTensor, Result, read_file};
+use remat_lite::Port;
+use remat_onnx::Value;
 use serde_json::{Value as Json, json};
 
 use super::difference::{Difference, Tolerance};
 use super::inputs::{InputOptions, made_up};
-use super::result::{Given, results, write};
+use super::result::{Given, parts, results, write};
 use super::{RunOptions, load, open, refuse_unsupported};
 use crate::output::{note, say};
 use crate::sizes::show;
@@ -16,7 +19,7 @@ use crate::{input, output};
 
 const EXAMPLES: &str = "\
 Examples:
-  remat run resnet18.onnx --input image.png --top 5 --labels classes.txt
+  remat run resnet18.onnx --input photo.jpg --preprocess imagenet --top 5 --labels classes.txt
   remat run bert.onnx --input tokens='[101, 2054, 102]' --output results
   remat run model.onnx --shape 1x3x224x224 --memory-budget 60%     random numbers, within a budget
   remat run model.onnx --check test_data_set_0                     compare with outputs that another runtime wrote
@@ -65,21 +68,36 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
     }
     let ports = network.inputs().to_vec();
     let outputs = network.outputs().to_vec();
-    let inputs = match &o.check {
-        None => o.given.tensors(&ports)?,
-        Some(dir) => (0..ports.len()).map(|i| recorded(dir, "input", i).map(Some)).collect::<Result<_>>()?,
+    let files = o.check.as_deref().map(Recorded::of).transpose()?;
+    let values = files.as_ref().map(|files| files.all(&ports, "input")).transpose()?;
+    let inputs = match &values {
+        None => o.given.tensors(&network)?,
+        Some(all) => all.iter().map(|v| tensor_of(v).transpose()).collect::<Result<_>>()?,
     };
     let mut loaded = load(&o.model, network, &o.run, &o.given.shapes_for(&ports, &inputs)?)?;
     let session = &mut loaded.session;
-    for (port, x) in ports.iter().zip(made_up(session, inputs)?) {
-        session.set_input(&port.name, &x)?;
+    match values {
+        None => {
+            for (port, x) in ports.iter().zip(made_up(session, inputs)?) {
+                session.set_input(&port.name, &x)?;
+            }
+        }
+        Some(all) => {
+            for ((port, x), v) in ports.iter().zip(&inputs).zip(all) {
+                match x {
+                    Some(x) => session.set_input(&port.name, x)?,
+                    None => session.set_value(&port.name, v)?,
+                }
+            }
+        }
     }
     session.run()?;
     let results = results(session, &outputs)?;
     if let Some(dir) = &o.output {
         write(dir, &results)?;
     }
-    let differences = o.check.as_deref().map(|dir| compare(o, dir, &results)).transpose()?;
+    let wanted = files.map(|files| files.all(&outputs, "output")).transpose()?;
+    let differences = wanted.map(|wanted| compare(o, &results, wanted, &outputs)).transpose()?;
     let memory = session.memory()?;
     let labels = o.labels.as_deref().map(labels).transpose()?.unwrap_or_default();
     let first = results.iter().find_map(|(given, _)| given.tensor());
@@ -124,22 +142,107 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
     Ok(u8::from(different > 0))
 }
 
-/// A tensor of the standard's test data.
-fn recorded(dir: &Path, what: &str, i: usize) -> Result<HostTensor> {
-    let path = dir.join(format!("{what}_{i}.pb"));
-    let read = read_file(&path, 1 << 31).and_then(remat_onnx::read_tensor);
-    read.map_err(|e| if e.to_string().contains(&path.display().to_string()) { e } else { e.context(path.display()) })
+/// The files of the standard's test data: `input_0.pb` and on, `output_0.pb` and on.
+struct Recorded<'d> {
+    dir: &'d Path,
+    /// What holds tensors until the model has them.
+    device: Device,
 }
 
-/// How the outputs differ from the recorded ones.
-fn compare(o: &Options, dir: &Path, results: &[(Given, String)]) -> Result<Vec<Difference>> {
-    let of = |(i, (given, name)): (usize, &(Given, String))| {
-        let no_tensor =
-            || Error::new(ErrorKind::Value, format!("output `{name}` is no tensor, and --check compares those"));
-        let got = given.tensor().ok_or_else(no_tensor)?;
-        Ok(o.tolerance.compare(name, got, &recorded(dir, "output", i)?, true))
-    };
-    results.iter().enumerate().map(of).collect()
+impl Recorded<'_> {
+    fn of(dir: &Path) -> Result<Recorded<'_>> {
+        Ok(Recorded { dir, device: Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::default() })? })
+    }
+
+    /// A value for each of these ports: a tensor, a sequence, an optional value, as the model declares. Errors, which name the file: Io;
+    /// Format, DType, Shape for what is none.
+    fn all(&self, ports: &[Port], what: &str) -> Result<Vec<Value>> {
+        let read = |(i, port): (usize, &Port)| {
+            let path = self.dir.join(format!("{what}_{i}.pb"));
+            let value = read_file(&path, 1 << 31).and_then(|bytes| port.read(&self.device, bytes));
+            value.map_err(|e| {
+                let named = e.to_string().contains(&path.display().to_string());
+                if named { e } else { e.context(path.display()) }
+            })
+        };
+        ports.iter().enumerate().map(read).collect()
+    }
+}
+
+/// The tensor that a value is, on the host; `None` for strings, sequences and what is absent.
+fn tensor_of(v: &Value) -> Option<Result<HostTensor>> {
+    match v {
+        Value::Tensor(t) | Value::Constant(t, _) => Some(t.to_host()),
+        _ => None,
+    }
+}
+
+/// How the outputs differ from the recorded ones: part by part, where one is a sequence.
+fn compare(o: &Options, results: &[(Given, String)], wanted: Vec<Value>, outputs: &[Port]) -> Result<Vec<Difference>> {
+    let mut all = Vec::new();
+    for (value, port) in wanted.into_iter().zip(outputs) {
+        let got: Vec<&(Given, String)> = results.iter().filter(|(_, name)| is_part(name, &port.name)).collect();
+        let parts = parts(value, &port.name)?;
+        // under a plan a sequence of maps is a tensor with a row for each
+        if let [(Given::Tensor(t), name)] = got[..]
+            && parts.first().is_some_and(|(_, first)| first != name)
+        {
+            all.push(match laid_out(&parts, t)? {
+                Some(want) => o.tolerance.compare(name, t, &want, true),
+                None => {
+                    let text = format!("{}{}, not a sequence of {} parts", t.dtype(), t.shape(), parts.len());
+                    Difference::whole(name, "sequence", Some(text))
+                }
+            });
+            continue;
+        }
+        if got.len() != parts.len() {
+            let text = format!("a sequence of {}, not {}", got.len(), parts.len());
+            all.push(Difference::whole(&port.name, "sequence", Some(text)));
+        }
+        all.extend(got.iter().zip(&parts).map(|((got, name), (want, _))| difference(o, name, got, want)));
+        if got.is_empty() && parts.is_empty() {
+            all.push(Difference::whole(&port.name, "sequence", None));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a result is an output, or a part of one that is a sequence.
+fn is_part(name: &str, output: &str) -> bool {
+    name.strip_prefix(output).is_some_and(|rest| rest.is_empty() || rest.starts_with('[') && rest.ends_with(']'))
+}
+
+/// The elements of all parts in order, in the shape of `like`; `None` if they are not as many of its type. Errors: Format.
+fn laid_out(parts: &[(Given, String)], like: &HostTensor) -> Result<Option<HostTensor>> {
+    let mut bytes = Vec::new();
+    for (part, _) in parts {
+        match part {
+            Given::Tensor(t) if t.dtype() == like.dtype() => bytes.extend_from_slice(t.bytes()),
+            _ => return Ok(None),
+        }
+    }
+    if bytes.len() != like.bytes().len() {
+        return Ok(None);
+    }
+    HostTensor::from_bytes(like.dtype(), like.shape().clone(), &bytes).map(Some)
+}
+
+fn difference(o: &Options, name: &str, got: &Given, want: &Given) -> Difference {
+    match (got, want) {
+        (Given::Tensor(got), Given::Tensor(want)) => o.tolerance.compare(name, got, want, true),
+        (Given::Strings(shape, got), Given::Strings(want_shape, want)) => {
+            let at = got.iter().zip(want).position(|(a, b)| a != b);
+            let text = match at {
+                _ if shape != want_shape => Some(format!("string{shape}, not string{want_shape}")),
+                Some(i) => Some(format!("{:?} at {i}, expected {:?}", got[i], want[i])),
+                None => None,
+            };
+            Difference::whole(name, &format!("string{want_shape}"), text)
+        }
+        (Given::Nothing, Given::Nothing) => Difference::whole(name, "none", None),
+        _ => Difference::whole(name, want.kind(), Some(format!("{}, not {}", got.kind(), want.kind()))),
+    }
 }
 
 /// A number of a row, and the class that it is of.

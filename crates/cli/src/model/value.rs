@@ -6,7 +6,8 @@ use std::str::FromStr;
 use remat::types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape, read_file, read_npy};
 use remat_lite::{Extent, Port, ValueType};
 
-use super::png;
+use super::inputs::Pictures;
+use super::picture::Picture;
 use crate::random::mixed;
 
 /// The largest file that is read as one input.
@@ -16,7 +17,8 @@ const MOST_BYTES: u64 = 1 << 34;
 pub(super) const FORMS: &str = "\
   FILE.npy       an array of NumPy
   FILE.pb        a tensor as the standard's test data has it
-  FILE.png       a picture, as [1, channels, height, width]: numbers of 0 to 1 for floats, of 0 to 255 for integers
+  FILE.png       a picture, as [1, channels, height, width]: numbers of 0 to 1 for floats, of 0 to 255 for integers, and what
+                 `--preprocess` makes of them; FILE.jpg too
   '[1, 2; 3, 4]' numbers; `;` ends a row, and lists may be nested
   1x3x224x224    random numbers of this shape, the same in every run: of 0 to 1 for floats, 0 and 1 for integers";
 
@@ -105,7 +107,7 @@ fn walk(
 }
 
 /// The element type that a port declares. Errors: DType.
-fn dtype(port: &Port) -> Result<DType> {
+pub(super) fn dtype(port: &Port) -> Result<DType> {
     match &port.ty {
         ValueType::Tensor(Some(dtype), _) => Ok(*dtype),
         other => Err(Error::new(ErrorKind::DType, format!("input `{}` is {other}", port.name))),
@@ -114,17 +116,19 @@ fn dtype(port: &Port) -> Result<DType> {
 
 impl Value {
     /// The tensor for an input. Errors: Io, Format for files; DType, Value for numbers that the input's type cannot hold.
-    pub(super) fn tensor(&self, port: &Port) -> Result<HostTensor> {
+    pub(super) fn tensor(&self, port: &Port, pictures: &Pictures<'_>) -> Result<HostTensor> {
         let dtype = dtype(port)?;
         match self {
             Value::Random(dims) => random(&Fact::new(dtype, dims.clone())),
             Value::Numbers(numbers, dims) => converted(&HostTensor::from_slice(numbers, fitted(dims, port))?, dtype),
             Value::File(path) => {
                 let bytes = || read_file(path, MOST_BYTES);
-                let read = match path.extension().and_then(|e| e.to_str()) {
+                let extension = path.extension().and_then(|e| e.to_str()).map(str::to_lowercase);
+                let read = match extension.as_deref() {
                     Some("npy") => read_npy(&bytes()?),
                     Some("pb") => remat_onnx::read_tensor(bytes()?),
-                    Some("png") => png::tensor(&bytes()?, dtype),
+                    Some("png") => bytes().and_then(|b| pictures.tensor(&Picture::png(&b)?, port)),
+                    Some("jpg" | "jpeg") => bytes().and_then(|b| pictures.tensor(&Picture::jpeg(&b)?, port)),
                     _ => Err(Error::new(ErrorKind::Format, format!("a file of none of these forms:\n{FORMS}"))),
                 };
                 let read = read.map_err(|e| e.context(path.display()))?;
@@ -220,7 +224,7 @@ mod tests {
             has_default: false,
         };
         let row = port(DType::I64, &[Extent::Open, Extent::Open]);
-        let read = |text: &str, port: &Port| input(text).expect("valid").value.tensor(port);
+        let read = |text: &str, port: &Port| input(text).expect("valid").value.tensor(port, &Pictures::AS_THEY_ARE);
         let t = read("[1, 2, 3]", &row).expect("whole numbers");
         assert_eq!((t.dtype(), t.shape().dims()), (DType::I64, &[1, 3][..]));
         assert!(read("[1.5]", &row).is_err() && read("[300]", &port(DType::U8, &[Extent::Fixed(1)])).is_err());

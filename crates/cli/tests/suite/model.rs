@@ -53,6 +53,75 @@ fn recorded_outputs_are_met_within_a_tolerance_and_told_where_not() {
 }
 
 #[test]
+fn sequences_and_strings_are_compared_part_by_part() {
+    let o = run(&["run", &model("sequence"), "--check", &data("sequence")]);
+    assert_code(&o, OK);
+    for part in
+        ["all[0] f32[2, 3]: equal", "all[2] f32[4, 3]: equal", "rows f32[7, 3]: equal", "words[1] string[1]: equal"]
+    {
+        assert!(err(&o).contains(part), "{part}: {}", err(&o));
+    }
+    // a number, a string and a length that are others
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let wrong = |file: &str, from: &[u8], to: &[u8]| {
+        for name in ["input_0.pb", "input_1.pb", "output_0.pb", "output_1.pb", "output_2.pb"] {
+            let mut bytes = std::fs::read(folder("sequence").join("test_data_set_0").join(name)).expect("readable");
+            if name == file {
+                let at = bytes.windows(from.len()).rposition(|w| w == from).expect("it is there");
+                bytes.splice(at..at + from.len(), to.iter().copied());
+            }
+            std::fs::write(dir.path().join(name), bytes).expect("writable");
+        }
+        let o = remat(dir.path(), &["run", &model("sequence"), "--check", "."]);
+        assert_code(&o, ERROR);
+        err(&o)
+    };
+    let text = wrong("output_2.pb", b"two", b"too");
+    assert!(text.contains("words[1] string[1]: DIFFERENT; \"two\" at 0, expected \"too\""), "{text}");
+    // the last float of the last part
+    let bytes = std::fs::read(folder("sequence").join("test_data_set_0/output_0.pb")).expect("readable");
+    let last = bytes[bytes.len() - 4..].to_vec();
+    let text = wrong("output_0.pb", &last, &1e6f32.to_le_bytes());
+    assert!(text.contains("all[2] f32[4, 3]: DIFFERENT"), "{text}");
+    assert!(text.contains("5 of 6 outputs are within"), "{text}");
+}
+
+/// A picture of one colour as a file in `dir`.
+fn picture(dir: &Path, colour: [u8; 3]) -> String {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, 320, 240);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header().expect("a header");
+    writer.write_image_data(&colour.repeat(320 * 240)).expect("all points");
+    writer.finish().expect("the end");
+    let path = dir.join("plain.png");
+    std::fs::write(&path, bytes).expect("writable");
+    path.display().to_string()
+}
+
+#[test]
+fn pictures_are_prepared_by_the_figures_of_the_model() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = picture(dir.path(), [255, 51, 0]);
+    let means = |args: &[&str]| {
+        let o = remat(dir.path(), &[&["run", &model("colours"), "--json", "-"], args].concat());
+        assert_code(&o, OK);
+        let report: Value = serde_json::from_str(&out(&o)).expect("it is JSON");
+        let first: Vec<f64> =
+            report["outputs"][0]["first"].as_array().expect("numbers").iter().filter_map(Value::as_f64).collect();
+        (first, err(&o))
+    };
+    let near = |got: &[f64], want: [f64; 3]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-3);
+    // the metadata's: mean 0.5 0.25 0.5, deviation 0.5 0.5 0.25
+    let (got, text) = means(&["--input", &path, "--preprocess", "imagenet"]);
+    assert!(near(&got, [1.0, -0.1, -2.0]), "{got:?}");
+    assert!(text.contains("shorter side to 256, the middle 224x224, mean 0.5 0.25 0.5"), "{text}");
+    let o = remat(dir.path(), &["run", &model("colours"), "--input", &path]);
+    assert_code(&o, ERROR);
+    assert!(err(&o).contains("--preprocess imagenet") && err(&o).contains("where the model takes"), "{}", err(&o));
+}
+
+#[test]
 fn inputs_come_in_every_form_and_outputs_go_to_files() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let args =

@@ -44,6 +44,14 @@ fn wrong(key: &str, wanted: &str, found: &Value) -> Error {
     format_error(format!("`{key}` must be {wanted}, not {found}"))
 }
 
+/// Errors for a field that is none of `names`: a name that is mistyped would else be left at its default without a word.
+pub(crate) fn only(object: &Object, names: &[&str]) -> Result<()> {
+    match object.keys().find(|key| !names.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(format_error(format!("there is no field `{key}`; there are `{}`", names.join("`, `")))),
+    }
+}
+
 /// A whole number from 0 to [`LARGEST`].
 pub(crate) fn to_number(key: &str, value: &Value) -> Result<u64> {
     value

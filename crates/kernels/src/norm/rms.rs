@@ -1,6 +1,6 @@
 //! Rows over the root of their mean square (Zhang and Sennrich, 2019), and its gradients.
 
-use super::{GRAIN_ELEMS, WRITTEN_AHEAD_BYTES, grad_blocks};
+use super::{GRAIN_ELEMS, WRITTEN_AHEAD_BYTES, far, grad_blocks};
 use crate::float::{Disjoint, FloatElement, Real, moments3, moments4};
 use crate::pool::{Pool, part_range};
 use crate::prefetch::{prefetch_beyond, prefetch_row_beyond};
@@ -25,6 +25,9 @@ pub fn rms_norm<T: FloatElement>(pool: &Pool, s: usize, eps: f64, x: &[T], scale
                         prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(y);
                     };
                     let [_, square] = moments3(x, y, x, prefetch_both, |v, _, _| v.up(), |v, _, _| v.up());
+                    if far::is_far::<T>(square / s as f64, eps) && far::forward(eps, x, scale, None, y) {
+                        continue;
+                    }
                     let inverse = T::Real::from_f64(1.0 / (square / s as f64 + eps).sqrt());
                     for ((y, x), scale) in y.iter_mut().zip(x).zip(scale) {
                         *y = T::down(x.up() * inverse * scale.up());
@@ -95,6 +98,9 @@ fn grad_row<T: FloatElement>(eps: f64, x: &[T], scale: &[T], dy: &[T], dx: &mut 
         prefetch_beyond::<WRITTEN_AHEAD_BYTES, T>(to.wrapping_byte_add(x.addr() - start));
     };
     let [_, square, _, moment] = moments4(x, dy, scale, T::Real::ZERO, prefetch_all);
+    if far::is_far::<T>(square / n, eps) && far::backward(eps, [x, scale, dy], dx, dscale, None) {
+        return;
+    }
     let inverse = 1.0 / (square / n + eps).sqrt();
     let moment = T::Real::from_f64(moment * inverse / n);
     let inverse = T::Real::from_f64(inverse);

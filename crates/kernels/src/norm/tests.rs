@@ -74,3 +74,49 @@ fn batch_norm_is_what_plain_loops_say_for_any_number_of_threads() {
         }
     }
 }
+
+/// What is normalised does not depend on the scale, whose squares may be beyond the numbers.
+#[test]
+fn rows_of_any_scale_are_normalised() {
+    fn go<T: FloatElement>(by: i32, near: f64) {
+        let (rows, s) = (3, 37);
+        let of = |v: Vec<f32>, by: f64| v.iter().map(|v| T::from_f64(f64::from(*v) * by)).collect::<Vec<T>>();
+        let (scale, bias, dy) = (of(values(s, 3), 1.0), of(values(s, 4), 1.0), of(values(rows * s, 2), 1.0));
+        let run = |by: f64| {
+            let (pool, x) = (Pool::new(1), of(values(rows * s, 1), by));
+            let [mut y, mut dx, mut z, mut dz] = [(); 4].map(|()| vec![T::default(); rows * s]);
+            let [mut dscale, mut dbias, mut dgain] = [(); 3].map(|()| vec![T::default(); s]);
+            let mut workspace = vec![T::Real::ZERO; layer_norm_grad_workspace_elems(rows, s)];
+            layer_norm(&pool, s, 0.0, &x, &scale, &bias, &mut y);
+            layer_norm_grad(&pool, s, 0.0, &x, &scale, &dy, &mut dx, &mut dscale, &mut dbias, &mut workspace);
+            rms_norm(&pool, s, 0.0, &x, &scale, &mut z);
+            rms_norm_grad(&pool, s, 0.0, &x, &scale, &dy, &mut dz, &mut dgain, &mut workspace);
+            let plain = |v: Vec<T>, by: f64| v.into_iter().map(|v| v.to_f64() * by).collect::<Vec<f64>>();
+            [
+                plain(y, 1.0),
+                plain(dx, by),
+                plain(dscale, 1.0),
+                plain(dbias, 1.0),
+                plain(z, 1.0),
+                plain(dz, by),
+                plain(dgain, 1.0),
+            ]
+        };
+        for (what, (got, want)) in run(2f64.powi(by)).into_iter().zip(run(1.0)).enumerate() {
+            let far = got.iter().zip(&want).find(|(g, w)| (**g - **w).abs() > near * (1.0 + w.abs()));
+            assert!(far.is_none(), "result {what} at 2^{by}: {far:?}");
+        }
+    }
+    for by in [-120, -80, 62, 80, 125] {
+        go::<f32>(by, 2e-5);
+    }
+    for by in [-1000, -600, 600, 1000] {
+        go::<f64>(by, 1e-12);
+    }
+    // what holds an infinity or NaN, or zeros alone, has no scale
+    for x in [[f32::INFINITY, 1.0], [f32::NAN, 1.0], [0.0, 0.0]] {
+        let mut y = [0.0f32; 2];
+        layer_norm(&Pool::new(1), 2, 0.0, &x, &[1.0, 1.0], &[0.0, 0.0], &mut y);
+        assert!(y.iter().any(|v| v.is_nan()), "{x:?} gives {y:?}");
+    }
+}

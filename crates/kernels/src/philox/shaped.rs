@@ -36,14 +36,16 @@ fn each<T: FloatElement>(pool: &Pool, s: Stream, x: &[T], y: &mut [T], f: impl F
     });
 }
 
-/// Gamma numbers of shapes `alpha` and scale 1 (Marsaglia and Tsang, 2000): NaN for a shape that is not positive and finite.
-pub fn gamma<T: FloatElement>(pool: &Pool, s: Stream, alpha: &[T], y: &mut [T]) {
+/// Gamma numbers of shapes `alpha` and scale 1 (Marsaglia and Tsang, 2000), or their logarithms, which have a number where they
+/// themselves are too small for one: NaN for a shape that is not positive and finite.
+pub fn gamma<T: FloatElement>(pool: &Pool, s: Stream, log: bool, alpha: &[T], y: &mut [T]) {
     each(pool, s, alpha, y, |draws, alpha| {
         if !(alpha > 0.0 && alpha.is_finite()) {
             return f64::NAN;
         }
         // below 1 a number of the next shape is scaled by u^(1 / alpha), section 6 there
-        let (alpha, scale) = if alpha < 1.0 { (alpha + 1.0, draws.pair()[0].powf(1.0 / alpha)) } else { (alpha, 1.0) };
+        let own = alpha;
+        let (alpha, share) = if alpha < 1.0 { (alpha + 1.0, draws.pair()[0]) } else { (alpha, 1.0) };
         let d = alpha - 1.0 / 3.0;
         let c = 1.0 / (9.0 * d).sqrt();
         loop {
@@ -52,7 +54,7 @@ pub fn gamma<T: FloatElement>(pool: &Pool, s: Stream, alpha: &[T], y: &mut [T]) 
             let v = (1.0 + c * x).powi(3);
             let [u, _] = draws.pair();
             if v > 0.0 && u.ln() < 0.5 * x * x + d - d * v + d * v.ln() {
-                return scale * d * v;
+                return if log { share.ln() / own + (d * v).ln() } else { share.powf(1.0 / own) * d * v };
             }
         }
     });

@@ -121,3 +121,46 @@ fn an_element_depends_on_key_and_position_only() {
     order.sort_unstable();
     assert!(order.iter().enumerate().all(|(i, &v)| i as i64 == v));
 }
+
+#[test]
+fn no_uniform_number_of_any_dtype_is_the_upper_end() {
+    fn go<T: FloatElement>(lo: f64, hi: f64) {
+        let (pool, mut y) = (Pool::new(2), vec![T::default(); 1 << 17]);
+        for key in 0..4 {
+            uniform(&pool, Stream { key, stream: 0 }, lo, hi, &mut y);
+            let out = y.iter().map(|v| v.to_f64()).find(|v| !(lo <= *v && *v < hi));
+            assert!(out.is_none(), "{:?} in {lo} .. {hi} as {}", out, T::DTYPE);
+        }
+    }
+    use remat_types::{bf16, f16};
+    for (lo, hi) in [(0.0, 1.0), (-1.0, 1.0), (-2.0, 0.0), (3.0, 4.0), (-0.125, 0.5)] {
+        go::<f16>(lo, hi);
+        go::<bf16>(lo, hi);
+        go::<f32>(lo, hi);
+        go::<f64>(lo, hi);
+    }
+    // so near that a third of the draws would be rounded to the end
+    go::<f32>(16_777_214.0, 16_777_216.0);
+    go::<f32>(0.0, f64::from(f32::MIN_POSITIVE));
+    assert_eq!(last_below::<f32>(1.0, 1.0), 1.0, "an empty range is its number");
+    assert_eq!(last_below::<f16>(0.0, 1.0), 1.0 - 2f64.powi(-11));
+    assert_eq!(last_below::<bf16>(0.0, 1.0), 1.0 - 2f64.powi(-8));
+    assert_eq!(last_below::<f32>(0.0, 0.1), f64::from(0.1f32.next_down()));
+}
+
+#[test]
+fn logarithms_of_gamma_numbers_are_those_of_the_numbers_and_have_none_that_is_too_small() {
+    let (pool, s) = (Pool::new(2), Stream { key: 5, stream: 2 });
+    let alpha: Vec<f64> = (0..3000).map(|i| 0.2 + i as f64 * 0.01).collect();
+    let (mut y, mut logs) = (vec![0.0; alpha.len()], vec![0.0; alpha.len()]);
+    gamma(&pool, s, false, &alpha, &mut y);
+    gamma(&pool, s, true, &alpha, &mut logs);
+    for (y, log) in y.iter().zip(&logs) {
+        assert!((y.ln() - log).abs() < 1e-12 * log.abs().max(1.0), "{y} {log}");
+    }
+    // the mean of the logarithm is digamma, of small shapes nearly -1 / alpha
+    let mut logs = vec![0.0f32; 20_000];
+    gamma(&pool, s, true, &vec![1e-4f32; logs.len()], &mut logs);
+    let mean = logs.iter().map(|v| f64::from(*v)).sum::<f64>() / logs.len() as f64;
+    assert!((mean / -1e4 - 1.0).abs() < 0.04, "{mean}");
+}

@@ -432,4 +432,40 @@ macro_rules! shifted_exp {
         }
     )* };
 }
-shifted_exp! { f16, f32; bf16, f32; f32, f32; f64, f64; }
+shifted_exp! { f16, f32; bf16, f32; f32, f32; }
+
+/// Of f64 what is 1, the largest themselves, is counted apart: beside it the others would lose their digits, which the logarithm of
+/// a sum near 1 is made of.
+impl Reducer<f64, f64> for ShiftedExp {
+    /// The sum of what is below the largest, and how often that is there.
+    type Lane = [f64; 2];
+    type Total = [f64; 2];
+    type Param = f64;
+
+    fn param(&self, m: f64) -> f64 {
+        if m.is_infinite() { 0.0 } else { m }
+    }
+    fn lane(&self) -> [f64; 2] {
+        [0.0; 2]
+    }
+    #[inline(always)]
+    fn step(&self, [rest, count]: [f64; 2], x: f64, m: f64) -> [f64; 2] {
+        if x == m { [rest, count + 1.0] } else { [rest + crate::float::Real::exp(x - m), count] }
+    }
+    #[inline(always)]
+    fn join(&self, a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+        [a[0] + b[0], a[1] + b[1]]
+    }
+    fn total(&self) -> [f64; 2] {
+        [0.0; 2]
+    }
+    fn add(&self, total: [f64; 2], lane: [f64; 2]) -> [f64; 2] {
+        <Self as Reducer<f64, f64>>::join(self, total, lane)
+    }
+    fn merge(&self, a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+        <Self as Reducer<f64, f64>>::join(self, a, b)
+    }
+    fn finish(&self, [rest, count]: [f64; 2], m: f64) -> f64 {
+        m + if count == 1.0 { rest.ln_1p() } else { (count + rest).ln() }
+    }
+}

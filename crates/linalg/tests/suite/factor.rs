@@ -137,3 +137,40 @@ fn what_has_no_result_says_why() {
         assert_eq!(f64::eigh(2, &[1.0, 0.0, bad, 1.0], &mut s, None, &mut work), Err(Failure::NotFinite));
     }
 }
+
+/// Singular values, eigenvalues and inverses of matrices whose squares are beyond the numbers are those of the matrix by the scale.
+macro_rules! any_scale {
+    ($name:ident, $t:ty, $scales:expr, $precision:expr) => {
+        #[test]
+        fn $name() {
+            let (m, n) = (6, 4);
+            let a: Vec<f64> = (0..m * n).map(|i| ((i * i * 7 + 3 * i) % 11) as f64 - 4.3).collect();
+            let square: Vec<f64> = (0..n * n).map(|i| a[i / n * n + i % n] + a[i % n * n + i / n]).collect();
+            let mut workspace =
+                vec![0u8; <$t>::svd_bytes(m, n, true) + <$t>::pinv_bytes(m, n) + <$t>::eigh_bytes(n, true)];
+            let mut run = |scale: f64| {
+                let of = |x: &[f64]| x.iter().map(|v| (v * scale) as $t).collect::<Vec<$t>>();
+                let (x, symmetric) = (of(&a), of(&square));
+                let (mut s, mut alone) = (vec![0.0; n], vec![0.0; n]);
+                let (mut u, mut vt) = (vec![0.0; m * n], vec![0.0; n * n]);
+                <$t>::svd(m, n, &x, &mut s, Some([&mut u, &mut vt]), &mut workspace).expect("finite");
+                <$t>::svd(m, n, &x, &mut alone, None, &mut workspace).expect("finite");
+                let mut p = vec![0.0; n * m];
+                <$t>::pinv(m, n, &x, 1e-5, &mut p, &mut workspace).expect("finite");
+                let (mut w, mut v) = (vec![0.0; n], vec![0.0; n * n]);
+                <$t>::eigh(n, &symmetric, &mut w, Some(&mut v), &mut workspace).expect("finite");
+                let back = |x: Vec<$t>, by: f64| x.into_iter().map(|v| f64::from(v) * by).collect::<Vec<f64>>();
+                [back(s, 1.0 / scale), back(alone, 1.0 / scale), back(w, 1.0 / scale), back(p, scale), back(u, 1.0)]
+            };
+            let want = run(1.0);
+            for scale in $scales {
+                for (what, (got, want)) in run(scale).iter().zip(&want).enumerate() {
+                    let far = got.iter().zip(want).find(|(g, w)| (**g - **w).abs() > $precision * (1.0 + w.abs()));
+                    assert!(far.is_none(), "result {what} at {scale:e}: {far:?}");
+                }
+            }
+        }
+    };
+}
+any_scale!(matrices_of_f32_have_values_at_any_scale, f32, [1e-36f64, 1e-25, 1e-21, 1e22, 1e30, 1e35], 2e-4);
+any_scale!(matrices_of_f64_have_values_at_any_scale, f64, [1e-300f64, 1e-200, 1e-160, 1e170, 1e250, 1e300], 1e-11);

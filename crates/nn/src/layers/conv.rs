@@ -93,10 +93,10 @@ impl<const D: usize> Conv<D> {
         let (weight, bias) = options.parameters(cx, [outputs, inputs], outputs, kernel.into())?;
         let (taps, mode) = (options.taps(), options.padding_mode);
         if mode == PadMode::Zeros || options.padding.is_none() {
-            return Ok(Conv { label: Label::new(&label), weight, bias, taps, around: None });
+            return Ok(Conv { label: Label::of_layer(&label), weight, bias, taps, around: None });
         }
         let (taps, around) = (ConvParams { padding: Padding::NONE, ..taps }, Some((options.padding, mode)));
-        Ok(Conv { label: Label::new(&label), weight, bias, taps, around })
+        Ok(Conv { label: Label::of_layer(&label), weight, bias, taps, around })
     }
 
     /// The input with what lies around it.
@@ -114,21 +114,21 @@ impl Layer for Conv<1> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(self.within(x)?.conv1d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+        self.label.around(x, |x| biased(self.within(x)?.conv1d(&self.weight.get()?, self.taps)?, self.bias.as_ref()))
     }
 }
 impl Layer for Conv<2> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(self.within(x)?.conv2d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+        self.label.around(x, |x| biased(self.within(x)?.conv2d(&self.weight.get()?, self.taps)?, self.bias.as_ref()))
     }
 }
 impl Layer for Conv<3> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(self.within(x)?.conv3d(&self.weight.get()?, self.taps)?, self.bias.as_ref())
+        self.label.around(x, |x| biased(self.within(x)?.conv3d(&self.weight.get()?, self.taps)?, self.bias.as_ref()))
     }
 }
 
@@ -182,7 +182,7 @@ impl<const D: usize> ConvTranspose<D> {
             return Err(Error::new(ErrorKind::Value, text).with_op(&label));
         }
         let (weight, bias) = options.parameters(cx, [inputs, outputs], outputs, kernel.into())?;
-        Ok(ConvTranspose { label: Label::new(&label), weight, bias, taps: options.taps(), output_padding: [0; D] })
+        Ok(ConvTranspose { label: Label::of_layer(&label), weight, bias, taps: options.taps(), output_padding: [0; D] })
     }
 
     /// The same with so many more places at the end of each axis of the output, less than the stride.
@@ -196,21 +196,27 @@ impl Layer for ConvTranspose<1> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(x.conv_transpose1d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+        self.label.around(x, |x| {
+            biased(x.conv_transpose1d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+        })
     }
 }
 impl Layer for ConvTranspose<2> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(x.conv_transpose2d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+        self.label.around(x, |x| {
+            biased(x.conv_transpose2d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+        })
     }
 }
 impl Layer for ConvTranspose<3> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        biased(x.conv_transpose3d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+        self.label.around(x, |x| {
+            biased(x.conv_transpose3d(&self.weight.get()?, self.taps, self.output_padding)?, self.bias.as_ref())
+        })
     }
 }
 

@@ -1,7 +1,9 @@
 use remat_tensor::Tensor;
-use remat_types::{Padding, Result};
+use remat_types::{CallSite, Padding, Result, Scope};
 
-use crate::{BatchNorm2d, BatchNormOptions, Conv2d, Conv2dOptions, Extents, Fan, Gain, Init, InitCx, Layer, Module};
+use crate::{
+    BatchNorm2d, BatchNormOptions, Conv2d, Conv2dOptions, Extents, Fan, Gain, Init, InitCx, Label, Layer, Module,
+};
 
 /// `norm(conv(x))`: a convolution without bias, and batch norm behind it; `x: [n, in, h, w]` to `[n, out, oh, ow]`.
 ///
@@ -9,6 +11,8 @@ use crate::{BatchNorm2d, BatchNormOptions, Conv2d, Conv2dOptions, Extents, Fan, 
 #[derive(Module)]
 #[module(crate = crate)]
 pub struct ConvNorm {
+    #[module(flatten)]
+    label: Label,
     /// The convolution.
     pub conv: Conv2d,
     /// Its normalisation.
@@ -54,13 +58,14 @@ impl ConvNorm {
         norm: BatchNormOptions,
     ) -> Result<Self> {
         let conv = Conv2d::with(cx, inputs, outputs, kernel, Conv2dOptions { bias: false, ..options })?;
-        Ok(ConvNorm { conv, norm: BatchNorm2d::with(cx, outputs, norm)? })
+        Ok(ConvNorm { label: Label::of_layer("conv_norm"), conv, norm: BatchNorm2d::with(cx, outputs, norm)? })
     }
 }
 
 impl Layer for ConvNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.norm.forward(&self.conv.forward(x)?)
+        let _site = Scope::at(CallSite::here());
+        self.label.around(x, |x| self.norm.forward(&self.conv.forward(x)?))
     }
 }

@@ -23,7 +23,7 @@ impl Dropout {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::new(ErrorKind::Value, format!("p is {p}, must be 0 to 1")).with_op("dropout"));
         }
-        Ok(Dropout { label: Label::new("dropout"), mode: Mode::default(), rng: RngCell::new(rng.split()), p })
+        Ok(Dropout { label: Label::of_layer("dropout"), mode: Mode::default(), rng: RngCell::new(rng.split()), p })
     }
 
     /// The output for `x` with a given `key: u64 [2]` while training. Errors: DType for an `x` that is no float.
@@ -38,10 +38,12 @@ impl Layer for Dropout {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        if !self.mode.is_training() {
-            return Ok(x.clone());
-        }
-        self.forward_with(x, &self.rng.next_key(&x.device())?)
+        self.label.around(x, |x| {
+            if !self.mode.is_training() {
+                return Ok(x.clone());
+            }
+            self.forward_with(x, &self.rng.next_key(&x.device())?)
+        })
     }
 }
 
@@ -65,7 +67,7 @@ macro_rules! dropouts {
                 if !(0.0..=1.0).contains(&p) {
                     return Err(Error::new(ErrorKind::Value, format!("p is {p}, must be 0 to 1")).with_op($label));
                 }
-                Ok($name { label: Label::new($label), mode: Mode::default(), rng: RngCell::new(rng.split()), p })
+                Ok($name { label: Label::of_layer($label), mode: Mode::default(), rng: RngCell::new(rng.split()), p })
             }
 
             /// The output for `x` with a given `key: u64 [2]` while training. Errors: as of the layer.
@@ -82,10 +84,12 @@ macro_rules! dropouts {
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 let _site = Scope::at(CallSite::here());
-                if !self.mode.is_training() {
-                    return Ok(x.clone());
-                }
-                self.forward_with(x, &self.rng.next_key(&x.device())?)
+                self.label.around(x, |x| {
+                    if !self.mode.is_training() {
+                        return Ok(x.clone());
+                    }
+                    self.forward_with(x, &self.rng.next_key(&x.device())?)
+                })
             }
         }
     )* };

@@ -84,7 +84,7 @@ impl Embedding {
     pub fn with_options(cx: &mut InitCx, count: usize, size: usize, options: EmbeddingOptions) -> Result<Self> {
         let EmbeddingOptions { init, padding_idx } = options;
         let weight = table(cx, [count, size], init, padding_idx, "embedding")?;
-        Ok(Embedding { label: Label::new("embedding"), weight, padding_idx })
+        Ok(Embedding { label: Label::of_layer("embedding"), weight, padding_idx })
     }
 }
 
@@ -92,7 +92,7 @@ impl Layer for Embedding {
     #[track_caller]
     fn forward(&self, index: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        self.weight.get()?.embedding(index, self.padding_idx)
+        self.label.around(index, |index| self.weight.get()?.embedding(index, self.padding_idx))
     }
 }
 

@@ -46,7 +46,7 @@ impl Linear {
         let weight = cx.parameter([outputs, inputs], options.weight_init)?;
         let init = options.bias_init.unwrap_or_else(|| bias_init(inputs));
         let bias = if options.bias { Some(cx.parameter([outputs], init)?) } else { None };
-        Ok(Linear { label: Label::new("linear"), weight, bias })
+        Ok(Linear { label: Label::of_layer("linear"), weight, bias })
     }
 }
 
@@ -60,11 +60,13 @@ impl Layer for Linear {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        let y = product(x, &self.weight.get()?)?;
-        match &self.bias {
-            Some(bias) => plus(y, bias.get()?),
-            None => Ok(y),
-        }
+        self.label.around(x, |x| {
+            let y = product(x, &self.weight.get()?)?;
+            match &self.bias {
+                Some(bias) => plus(y, bias.get()?),
+                None => Ok(y),
+            }
+        })
     }
 }
 

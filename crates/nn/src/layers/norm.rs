@@ -116,7 +116,7 @@ impl<const D: usize> BatchNorm<D> {
         }
         let counts = options.cumulative && options.track_running_stats;
         Ok(BatchNorm {
-            label: Label::new("batch_norm"),
+            label: Label::of_layer("batch_norm"),
             weight,
             bias,
             running_mean: cx.buffer([channels], real, Init::Zeros)?,
@@ -152,29 +152,31 @@ impl<const D: usize> Layer for BatchNorm<D> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        if x.rank() != 2 + D && !(D == 1 && x.rank() == 2) {
-            let text = format!("x has shape {}: its rank must be {}", x.shape(), 2 + D);
-            return Err(Error::new(ErrorKind::Axis, text).with_op("batch_norm"));
-        }
-        let BatchNormOptions { eps, frozen, track_running_stats, .. } = self.options;
-        let (weight, bias) = (self.weight.get()?, self.bias.get()?);
-        if frozen || (track_running_stats && !self.mode.is_training()) {
-            return x.batch_norm_with(&weight, &bias, &self.running_mean.get()?, &self.running_var.get()?, eps);
-        }
-        let batch = match self.statistics_group.get() {
-            Some(group) => Normalised::together(x, &weight, &bias, eps, &group)?,
-            None => Normalised::alone(x, &weight, &bias, eps)?,
-        };
-        if !track_running_stats {
-            return Ok(batch.y);
-        }
-        let _quiet = no_grad();
-        let share = self.share(batch.mean.dtype())?;
-        self.track(&self.running_mean, batch.mean.detach(), share.as_ref())?;
-        if let Some(var) = batch.unbiased()? {
-            self.track(&self.running_var, var, share.as_ref())?;
-        }
-        Ok(batch.y)
+        self.label.around(x, |x| {
+            if x.rank() != 2 + D && !(D == 1 && x.rank() == 2) {
+                let text = format!("x has shape {}: its rank must be {}", x.shape(), 2 + D);
+                return Err(Error::new(ErrorKind::Axis, text).with_op("batch_norm"));
+            }
+            let BatchNormOptions { eps, frozen, track_running_stats, .. } = self.options;
+            let (weight, bias) = (self.weight.get()?, self.bias.get()?);
+            if frozen || (track_running_stats && !self.mode.is_training()) {
+                return x.batch_norm_with(&weight, &bias, &self.running_mean.get()?, &self.running_var.get()?, eps);
+            }
+            let batch = match self.statistics_group.get() {
+                Some(group) => Normalised::together(x, &weight, &bias, eps, &group)?,
+                None => Normalised::alone(x, &weight, &bias, eps)?,
+            };
+            if !track_running_stats {
+                return Ok(batch.y);
+            }
+            let _quiet = no_grad();
+            let share = self.share(batch.mean.dtype())?;
+            self.track(&self.running_mean, batch.mean.detach(), share.as_ref())?;
+            if let Some(var) = batch.unbiased()? {
+                self.track(&self.running_var, var, share.as_ref())?;
+            }
+            Ok(batch.y)
+        })
     }
 }
 
@@ -203,7 +205,7 @@ impl LayerNorm {
     pub fn with(cx: &mut InitCx, shape: impl Into<Shape>, eps: f64) -> Result<Self> {
         let shape = shape.into();
         let (weight, bias) = (cx.parameter(&shape, Init::Ones)?, cx.parameter(&shape, Init::Zeros)?);
-        Ok(LayerNorm { label: Label::new("layer_norm"), weight, bias, eps })
+        Ok(LayerNorm { label: Label::of_layer("layer_norm"), weight, bias, eps })
     }
 }
 
@@ -211,7 +213,8 @@ impl Layer for LayerNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        x.layer_norm(&self.weight.get()?, &self.bias.get()?, self.weight.shape().rank(), self.eps)
+        self.label
+            .around(x, |x| x.layer_norm(&self.weight.get()?, &self.bias.get()?, self.weight.shape().rank(), self.eps))
     }
 }
 
@@ -236,7 +239,7 @@ impl RmsNorm {
 
     /// As [`RmsNorm::new`] with another `eps`.
     pub fn with(cx: &mut InitCx, shape: impl Into<Shape>, eps: f64) -> Result<Self> {
-        Ok(RmsNorm { label: Label::new("rms_norm"), weight: cx.parameter(shape.into(), Init::Ones)?, eps })
+        Ok(RmsNorm { label: Label::of_layer("rms_norm"), weight: cx.parameter(shape.into(), Init::Ones)?, eps })
     }
 }
 
@@ -244,6 +247,6 @@ impl Layer for RmsNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        x.rms_norm(&self.weight.get()?, self.weight.shape().rank(), self.eps)
+        self.label.around(x, |x| x.rms_norm(&self.weight.get()?, self.weight.shape().rank(), self.eps))
     }
 }

@@ -50,7 +50,7 @@ impl GroupNorm {
             return Err(Error::new(ErrorKind::Value, text).with_op("group_norm"));
         }
         let (weight, bias) = affine(cx, [channels], has_affine)?;
-        Ok(GroupNorm { label: Label::new("group_norm"), weight, bias, groups, channels, eps })
+        Ok(GroupNorm { label: Label::of_layer("group_norm"), weight, bias, groups, channels, eps })
     }
 }
 
@@ -58,11 +58,13 @@ impl Layer for GroupNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        if x.rank() >= 2 && x.dims()[1] != self.channels {
-            let text = format!("x has shape {}: axis 1 must be of extent {}", x.shape(), self.channels);
-            return Err(Error::new(ErrorKind::Shape, text).with_op("group_norm"));
-        }
-        x.group_norm(self.groups, value(&self.weight)?.as_ref(), value(&self.bias)?.as_ref(), self.eps)
+        self.label.around(x, |x| {
+            if x.rank() >= 2 && x.dims()[1] != self.channels {
+                let text = format!("x has shape {}: axis 1 must be of extent {}", x.shape(), self.channels);
+                return Err(Error::new(ErrorKind::Shape, text).with_op("group_norm"));
+            }
+            x.group_norm(self.groups, value(&self.weight)?.as_ref(), value(&self.bias)?.as_ref(), self.eps)
+        })
     }
 }
 
@@ -91,7 +93,7 @@ impl InstanceNorm {
     /// As [`InstanceNorm::new`] with another `eps`, and with weight and bias if `has_affine`. Errors: Budget if it does not fit.
     pub fn with(cx: &mut InitCx, channels: usize, eps: f64, has_affine: bool) -> Result<Self> {
         let (weight, bias) = affine(cx, [channels], has_affine)?;
-        Ok(InstanceNorm { label: Label::new("instance_norm"), weight, bias, channels, eps })
+        Ok(InstanceNorm { label: Label::of_layer("instance_norm"), weight, bias, channels, eps })
     }
 }
 
@@ -99,11 +101,13 @@ impl Layer for InstanceNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        if x.rank() >= 2 && x.dims()[1] != self.channels {
-            let text = format!("x has shape {}: axis 1 must be of extent {}", x.shape(), self.channels);
-            return Err(Error::new(ErrorKind::Shape, text).with_op("instance_norm"));
-        }
-        x.instance_norm(value(&self.weight)?.as_ref(), value(&self.bias)?.as_ref(), self.eps)
+        self.label.around(x, |x| {
+            if x.rank() >= 2 && x.dims()[1] != self.channels {
+                let text = format!("x has shape {}: axis 1 must be of extent {}", x.shape(), self.channels);
+                return Err(Error::new(ErrorKind::Shape, text).with_op("instance_norm"));
+            }
+            x.instance_norm(value(&self.weight)?.as_ref(), value(&self.bias)?.as_ref(), self.eps)
+        })
     }
 }
 
@@ -138,7 +142,7 @@ impl GeneralNorm {
         has_affine: bool,
     ) -> Result<Self> {
         let (weight, bias) = affine(cx, extents, has_affine)?;
-        Ok(GeneralNorm { label: Label::new("general_norm"), weight, bias, axes: axes.to_vec(), eps })
+        Ok(GeneralNorm { label: Label::of_layer("general_norm"), weight, bias, axes: axes.to_vec(), eps })
     }
 }
 
@@ -146,7 +150,9 @@ impl Layer for GeneralNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        x.general_norm(&self.axes, value(&self.weight)?.as_ref(), value(&self.bias)?.as_ref(), self.eps)
+        self.label.around(x, |x| {
+            x.general_norm(&self.axes, value(&self.weight)?.as_ref(), value(&self.bias)?.as_ref(), self.eps)
+        })
     }
 }
 

@@ -6,7 +6,8 @@ use super::mb_conv::{drop_path, skipped};
 use super::{pooled, run};
 use crate::layers::plus;
 use crate::{
-    Conv2d, Conv2dOptions, DropPath, Extents, Init, InitCx, Layer, LayerNorm, Linear, LinearOptions, Module, Parameter,
+    Conv2d, Conv2dOptions, DropPath, Extents, Init, InitCx, Label, Layer, LayerNorm, Linear, LinearOptions, Module,
+    Parameter,
 };
 
 /// Which [`ConvNeXt`].
@@ -73,6 +74,8 @@ fn norm_channels(norm: &LayerNorm, x: &Tensor) -> Result<Tensor> {
 #[derive(Module)]
 #[module(crate = crate)]
 pub struct ConvNeXtBlock {
+    #[module(flatten)]
+    label: Label,
     filter: Conv2d,
     norm: LayerNorm,
     up: Linear,
@@ -88,6 +91,7 @@ impl ConvNeXtBlock {
         let taps =
             Conv2dOptions { padding: Padding::from(3), groups: width, weight_init: WEIGHT, ..Conv2dOptions::default() };
         Ok(ConvNeXtBlock {
+            label: Label::of_layer("block"),
             filter: Conv2d::with(cx, width, width, 7, taps)?,
             norm: LayerNorm::with(cx, [width], EPS)?,
             up: linear(cx, width, 4 * width)?,
@@ -102,9 +106,11 @@ impl Layer for ConvNeXtBlock {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        let y = self.norm.forward(&self.filter.forward(x)?.permute(&[0, 2, 3, 1])?)?;
-        let y = self.down.forward(&self.up.forward(&y)?.gelu()?)?.mul(self.scale.get()?)?;
-        plus(skipped(y.permute(&[0, 3, 1, 2])?, self.drop_path.as_ref())?, x.clone())
+        self.label.around(x, |x| {
+            let y = self.norm.forward(&self.filter.forward(x)?.permute(&[0, 2, 3, 1])?)?;
+            let y = self.down.forward(&self.up.forward(&y)?.gelu()?)?.mul(self.scale.get()?)?;
+            plus(skipped(y.permute(&[0, 3, 1, 2])?, self.drop_path.as_ref())?, x.clone())
+        })
     }
 }
 

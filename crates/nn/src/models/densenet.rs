@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pooled;
 use crate::{
-    AvgPool2d, BatchNorm2d, Conv2d, Conv2dOptions, ConvNorm, Fan, Gain, Init, InitCx, Layer, Linear, MaxPool2d, Module,
+    AvgPool2d, BatchNorm2d, Conv2d, Conv2dOptions, ConvNorm, Fan, Gain, Init, InitCx, Label, Layer, Linear, MaxPool2d,
+    Module,
 };
 
 /// Which [`DenseNet`].
@@ -60,6 +61,8 @@ fn conv(cx: &mut InitCx, inputs: usize, outputs: usize, kernel: usize) -> Result
 #[derive(Module)]
 #[module(crate = crate)]
 struct DenseLayer {
+    #[module(flatten)]
+    label: Label,
     norm1: BatchNorm2d,
     conv1: Conv2d,
     norm2: BatchNorm2d,
@@ -70,6 +73,7 @@ impl DenseLayer {
     fn new(cx: &mut InitCx, inputs: usize, config: &DenseNetConfig) -> Result<Self> {
         let inner = config.factor * config.growth;
         Ok(DenseLayer {
+            label: Label::of_layer("layer"),
             norm1: BatchNorm2d::new(cx, inputs)?,
             conv1: conv(cx, inputs, inner, 1)?,
             norm2: BatchNorm2d::new(cx, inner)?,
@@ -79,9 +83,11 @@ impl DenseLayer {
 
     /// `x` and the new channels behind it.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = self.conv1.forward(&self.norm1.forward(x)?.relu()?)?;
-        let y = self.conv2.forward(&self.norm2.forward(&y)?.relu()?)?;
-        Tensor::concat(&[x, &y], 1)
+        self.label.around(x, |x| {
+            let y = self.conv1.forward(&self.norm1.forward(x)?.relu()?)?;
+            let y = self.conv2.forward(&self.norm2.forward(&y)?.relu()?)?;
+            Tensor::concat(&[x, &y], 1)
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use remat_types::{CallSite, Result, Scope};
 
 use crate::layers::plus;
 use crate::{
-    BatchNormOptions, Conv2d, Conv2dOptions, ConvNorm, DropPath, Extents, Fan, Gain, Init, InitCx, Layer, Module,
+    BatchNormOptions, Conv2d, Conv2dOptions, ConvNorm, DropPath, Extents, Fan, Gain, Init, InitCx, Label, Layer, Module,
 };
 
 /// A function of a block's channels.
@@ -58,6 +58,8 @@ pub struct MbConvOptions {
 #[derive(Module)]
 #[module(crate = crate)]
 struct Gate {
+    #[module(flatten)]
+    label: Label,
     reduce: Conv2d,
     expand: Conv2d,
     is_hard: bool,
@@ -68,6 +70,7 @@ impl Gate {
         let options =
             Conv2dOptions { weight_init: Init::KaimingNormal(Gain::Relu, Fan::Out), ..Conv2dOptions::default() };
         Ok(Gate {
+            label: Label::of_layer("gate"),
             reduce: Conv2d::with(cx, channels, inner, 1, options)?,
             expand: Conv2d::with(cx, inner, channels, 1, options)?,
             is_hard,
@@ -75,9 +78,11 @@ impl Gate {
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = self.reduce.forward(&x.mean_over(&[2, 3], true)?)?;
-        let y = self.expand.forward(&if self.is_hard { y.relu()? } else { y.silu()? })?;
-        x.mul(if self.is_hard { y.hsigmoid()? } else { y.sigmoid()? })
+        self.label.around(x, |x| {
+            let y = self.reduce.forward(&x.mean_over(&[2, 3], true)?)?;
+            let y = self.expand.forward(&if self.is_hard { y.relu()? } else { y.silu()? })?;
+            x.mul(if self.is_hard { y.hsigmoid()? } else { y.sigmoid()? })
+        })
     }
 }
 
@@ -86,6 +91,8 @@ impl Gate {
 #[derive(Module)]
 #[module(crate = crate)]
 pub struct MbConv {
+    #[module(flatten)]
+    label: Label,
     widen: Option<ConvNorm>,
     filter: ConvNorm,
     gate: Option<Gate>,
@@ -108,6 +115,7 @@ impl MbConv {
         let narrow = conv(o.wide, o.outputs, 1, 1, 1)?;
         let adds = o.stride == 1 && o.inputs == o.outputs;
         Ok(MbConv {
+            label: Label::of_layer("block"),
             widen,
             filter,
             gate: o.gate.map(|inner| Gate::new(cx, o.wide, inner, o.has_hard_gate)).transpose()?,
@@ -123,16 +131,18 @@ impl Layer for MbConv {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        let wide = match &self.widen {
-            Some(widen) => self.activation.of(widen.forward(x)?)?,
-            None => x.clone(),
-        };
-        let mut y = self.activation.of(self.filter.forward(&wide)?)?;
-        if let Some(gate) = &self.gate {
-            y = gate.forward(&y)?;
-        }
-        let y = self.narrow.forward(&y)?;
-        if self.adds { plus(skipped(y, self.drop_path.as_ref())?, x.clone()) } else { Ok(y) }
+        self.label.around(x, |x| {
+            let wide = match &self.widen {
+                Some(widen) => self.activation.of(widen.forward(x)?)?,
+                None => x.clone(),
+            };
+            let mut y = self.activation.of(self.filter.forward(&wide)?)?;
+            if let Some(gate) = &self.gate {
+                y = gate.forward(&y)?;
+            }
+            let y = self.narrow.forward(&y)?;
+            if self.adds { plus(skipped(y, self.drop_path.as_ref())?, x.clone()) } else { Ok(y) }
+        })
     }
 }
 

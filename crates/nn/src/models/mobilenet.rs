@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::plus;
 use crate::{
-    AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Dropout, Extents, Init, InitCx, Layer, Linear, LinearOptions, Module,
-    Relu6,
+    AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Dropout, Extents, Init, InitCx, Label, Layer, Linear, LinearOptions,
+    Module, Relu6,
 };
 
 /// Widens by a 1x1 convolution, filters each channel by itself, and narrows by a 1x1 convolution, each with norm, the
@@ -13,6 +13,8 @@ use crate::{
 #[derive(Module)]
 #[module(crate = crate)]
 pub struct InvertedResidual {
+    #[module(flatten)]
+    label: Label,
     widen: Option<ConvNorm>,
     filter: ConvNorm,
     narrow: ConvNorm,
@@ -26,6 +28,7 @@ impl InvertedResidual {
         let wide = inputs * factor;
         let each = Conv2dOptions { stride: Extents([stride; 2]), groups: wide, ..ConvNorm::options(3) };
         Ok(InvertedResidual {
+            label: Label::of_layer("block"),
             widen: if factor == 1 { None } else { Some(ConvNorm::new(cx, inputs, wide, 1, 1)?) },
             filter: ConvNorm::with(cx, wide, wide, 3, each)?,
             narrow: ConvNorm::new(cx, wide, outputs, 1, 1)?,
@@ -38,12 +41,14 @@ impl Layer for InvertedResidual {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        let wide = match &self.widen {
-            Some(widen) => Relu6.forward(&widen.forward(x)?)?,
-            None => x.clone(),
-        };
-        let y = self.narrow.forward(&Relu6.forward(&self.filter.forward(&wide)?)?)?;
-        if self.adds { plus(y, x.clone()) } else { Ok(y) }
+        self.label.around(x, |x| {
+            let wide = match &self.widen {
+                Some(widen) => Relu6.forward(&widen.forward(x)?)?,
+                None => x.clone(),
+            };
+            let y = self.narrow.forward(&Relu6.forward(&self.filter.forward(&wide)?)?)?;
+            if self.adds { plus(y, x.clone()) } else { Ok(y) }
+        })
     }
 }
 

@@ -3,7 +3,7 @@ use remat_types::{CallSite, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::layers::plus;
-use crate::{AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Extents, InitCx, Layer, Linear, MaxPool2d, Module};
+use crate::{AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Extents, InitCx, Label, Layer, Linear, MaxPool2d, Module};
 
 /// `relu(norm(conv3x3(relu(norm(conv3x3(x))))) + skip(x))` (He et al., CVPR 2016): `x: [n, in, h, w]` to
 /// `[n, out, h / stride, w / stride]`, rounded up. The skip is `x` itself, or a 1x1 convolution with norm where extents
@@ -11,6 +11,8 @@ use crate::{AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Extents, InitCx, Layer, 
 #[derive(Module)]
 #[module(crate = crate)]
 pub struct BasicBlock {
+    #[module(flatten)]
+    label: Label,
     a: ConvNorm,
     b: ConvNorm,
     skip: Option<ConvNorm>,
@@ -20,6 +22,7 @@ impl BasicBlock {
     /// From `inputs` to `outputs` channels; the first convolution has the stride. Errors: Budget if it does not fit.
     pub fn new(cx: &mut InitCx, inputs: usize, outputs: usize, stride: usize) -> Result<Self> {
         Ok(BasicBlock {
+            label: Label::of_layer("block"),
             a: ConvNorm::new(cx, inputs, outputs, 3, stride)?,
             b: ConvNorm::new(cx, outputs, outputs, 3, 1)?,
             skip: skip(cx, inputs, outputs, stride)?,
@@ -31,7 +34,7 @@ impl Layer for BasicBlock {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        add_skip(self.b.forward(&self.a.forward(x)?.relu()?)?, x, self.skip.as_ref())
+        self.label.around(x, |x| add_skip(self.b.forward(&self.a.forward(x)?.relu()?)?, x, self.skip.as_ref()))
     }
 }
 
@@ -40,6 +43,8 @@ impl Layer for BasicBlock {
 #[derive(Module)]
 #[module(crate = crate)]
 pub struct Bottleneck {
+    #[module(flatten)]
+    label: Label,
     a: ConvNorm,
     b: ConvNorm,
     c: ConvNorm,
@@ -68,6 +73,7 @@ impl Bottleneck {
         let outputs = Bottleneck::EXPANSION * width;
         let middle = Conv2dOptions { stride: Extents([stride; 2]), groups, ..ConvNorm::options(3) };
         Ok(Bottleneck {
+            label: Label::of_layer("block"),
             a: ConvNorm::new(cx, inputs, inner, 1, 1)?,
             b: ConvNorm::with(cx, inner, inner, 3, middle)?,
             c: ConvNorm::new(cx, inner, outputs, 1, 1)?,
@@ -80,8 +86,10 @@ impl Layer for Bottleneck {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
-        let y = self.b.forward(&self.a.forward(x)?.relu()?)?.relu()?;
-        add_skip(self.c.forward(&y)?, x, self.skip.as_ref())
+        self.label.around(x, |x| {
+            let y = self.b.forward(&self.a.forward(x)?.relu()?)?.relu()?;
+            add_skip(self.c.forward(&y)?, x, self.skip.as_ref())
+        })
     }
 }
 

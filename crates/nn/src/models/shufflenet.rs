@@ -3,7 +3,7 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::{pooled, run};
-use crate::{Conv2dOptions, ConvNorm, Extents, InitCx, Layer, Linear, MaxPool2d, Module};
+use crate::{Conv2dOptions, ConvNorm, Extents, InitCx, Label, Layer, Linear, MaxPool2d, Module};
 
 /// Which [`ShuffleNetV2`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,8 @@ const BLOCKS: [usize; 3] = [4, 8, 4];
 #[derive(Module)]
 #[module(crate = crate)]
 struct Branch {
+    #[module(flatten)]
+    label: Label,
     first: Option<ConvNorm>,
     filter: ConvNorm,
     mix: ConvNorm,
@@ -61,6 +63,7 @@ impl Branch {
         let width = if has_first { outputs } else { inputs };
         let each = Conv2dOptions { stride: Extents([stride; 2]), groups: width, ..ConvNorm::options(3) };
         Ok(Branch {
+            label: Label::of_layer("branch"),
             first,
             filter: ConvNorm::with(cx, width, width, 3, each)?,
             mix: ConvNorm::new(cx, width, outputs, 1, 1)?,
@@ -68,11 +71,13 @@ impl Branch {
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let x = match &self.first {
-            Some(first) => first.forward(x)?.relu()?,
-            None => x.clone(),
-        };
-        self.mix.forward(&self.filter.forward(&x)?)?.relu()
+        self.label.around(x, |x| {
+            let x = match &self.first {
+                Some(first) => first.forward(x)?.relu()?,
+                None => x.clone(),
+            };
+            self.mix.forward(&self.filter.forward(&x)?)?.relu()
+        })
     }
 }
 
@@ -81,23 +86,27 @@ impl Branch {
 #[derive(Module)]
 #[module(crate = crate)]
 struct ShuffleBlock {
+    #[module(flatten)]
+    label: Label,
     left: Option<Branch>,
     right: Branch,
 }
 
 impl Layer for ShuffleBlock {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (left, right) = match &self.left {
-            Some(left) => (left.forward(x)?, self.right.forward(x)?),
-            None => {
-                let halves = x.chunk(2, 1)?;
-                let [left, right] = &halves[..] else {
-                    return Err(Error::new(ErrorKind::Shape, format!("x has shape {}: no two halves", x.shape())));
-                };
-                (left.clone(), self.right.forward(right)?)
-            }
-        };
-        Tensor::concat(&[&left, &right], 1)?.channel_shuffle(2)
+        self.label.around(x, |x| {
+            let (left, right) = match &self.left {
+                Some(left) => (left.forward(x)?, self.right.forward(x)?),
+                None => {
+                    let halves = x.chunk(2, 1)?;
+                    let [left, right] = &halves[..] else {
+                        return Err(Error::new(ErrorKind::Shape, format!("x has shape {}: no two halves", x.shape())));
+                    };
+                    (left.clone(), self.right.forward(right)?)
+                }
+            };
+            Tensor::concat(&[&left, &right], 1)?.channel_shuffle(2)
+        })
     }
 }
 
@@ -124,11 +133,16 @@ impl ShuffleNetV2 {
         for (outputs, blocks) in config.stages.into_iter().zip(BLOCKS) {
             let half = outputs / 2;
             let mut all = vec![ShuffleBlock {
+                label: Label::of_layer("block"),
                 left: Some(Branch::new(cx, inputs, half, 2, false)?),
                 right: Branch::new(cx, inputs, half, 2, true)?,
             }];
             for _ in 1..blocks {
-                all.push(ShuffleBlock { left: None, right: Branch::new(cx, half, half, 1, true)? });
+                all.push(ShuffleBlock {
+                    label: Label::of_layer("block"),
+                    left: None,
+                    right: Branch::new(cx, half, half, 1, true)?,
+                });
             }
             stages.push(all);
             inputs = outputs;

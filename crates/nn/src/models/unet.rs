@@ -3,7 +3,7 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::layers::extents;
-use crate::{Conv2d, Conv2dOptions, ConvNorm, ConvTranspose2d, Extents, InitCx, Layer, MaxPool2d, Module};
+use crate::{Conv2d, Conv2dOptions, ConvNorm, ConvTranspose2d, Extents, InitCx, Label, Layer, MaxPool2d, Module};
 
 /// Which [`UNet`]. The default has the paper's widths, for images of three channels and two classes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,17 +27,23 @@ impl Default for UNetConfig {
 #[derive(Module)]
 #[module(crate = crate)]
 struct TwoConvs {
+    #[module(flatten)]
+    label: Label,
     a: ConvNorm,
     b: ConvNorm,
 }
 
 impl TwoConvs {
     fn new(cx: &mut InitCx, inputs: usize, outputs: usize) -> Result<Self> {
-        Ok(TwoConvs { a: ConvNorm::new(cx, inputs, outputs, 3, 1)?, b: ConvNorm::new(cx, outputs, outputs, 3, 1)? })
+        Ok(TwoConvs {
+            label: Label::of_layer("convs"),
+            a: ConvNorm::new(cx, inputs, outputs, 3, 1)?,
+            b: ConvNorm::new(cx, outputs, outputs, 3, 1)?,
+        })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.b.forward(&self.a.forward(x)?.relu()?)?.relu()
+        self.label.around(x, |x| self.b.forward(&self.a.forward(x)?.relu()?)?.relu())
     }
 }
 

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::transformer::{STD, drop_some, dropout};
 use crate::layers::{extents, plus};
 use crate::{
-    AttentionOptions, Conv2d, Conv2dOptions, Dropout, Extents, Init, InitCx, Layer, LayerNorm, Linear, LinearOptions,
-    Module, MultiHeadAttention, Parameter,
+    AttentionOptions, Conv2d, Conv2dOptions, Dropout, Extents, Init, InitCx, Label, Layer, LayerNorm, Linear,
+    LinearOptions, Module, MultiHeadAttention, Parameter,
 };
 
 /// Which [`Vit`].
@@ -80,6 +80,8 @@ fn options() -> LinearOptions {
 #[derive(Module)]
 #[module(crate = crate)]
 struct VitBlock {
+    #[module(flatten)]
+    label: Label,
     norm1: LayerNorm,
     attention: MultiHeadAttention,
     norm2: LayerNorm,
@@ -91,6 +93,7 @@ struct VitBlock {
 impl VitBlock {
     fn new(cx: &mut InitCx, c: &VitConfig) -> Result<Self> {
         Ok(VitBlock {
+            label: Label::of_layer("block"),
             norm1: LayerNorm::with(cx, [c.width], EPS)?,
             attention: MultiHeadAttention::with(
                 cx,
@@ -106,10 +109,12 @@ impl VitBlock {
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = self.attention.forward_with(&self.norm1.forward(x)?, Attend::default())?;
-        let x = plus(drop_some(y, self.dropout.as_ref())?, x.clone())?;
-        let y = drop_some(self.up.forward(&self.norm2.forward(&x)?)?.gelu()?, self.dropout.as_ref())?;
-        plus(drop_some(self.down.forward(&y)?, self.dropout.as_ref())?, x)
+        self.label.around(x, |x| {
+            let y = self.attention.forward_with(&self.norm1.forward(x)?, Attend::default())?;
+            let x = plus(drop_some(y, self.dropout.as_ref())?, x.clone())?;
+            let y = drop_some(self.up.forward(&self.norm2.forward(&x)?)?.gelu()?, self.dropout.as_ref())?;
+            plus(drop_some(self.down.forward(&y)?, self.dropout.as_ref())?, x)
+        })
     }
 }
 

@@ -139,12 +139,20 @@ impl<R: Rule> Grouped<R> {
         for (slot, grad) in g.slots.iter().zip(grads) {
             let Some(grad) = grad else { continue };
             let shared = g.rule.clone();
+            // an f32 would round the steps of f64
+            let is_wide = slot.parameter.fact().dtype == DType::F64;
             let rate = Arc::new(move |to: &mut [u8]| {
-                to.copy_from_slice(&(lock(&shared).lr() as f32).to_ne_bytes());
+                let lr = lock(&shared).lr();
+                if is_wide {
+                    to.copy_from_slice(&lr.to_ne_bytes());
+                } else {
+                    to.copy_from_slice(&(lr as f32).to_ne_bytes());
+                }
                 Ok(())
             });
             let channel = slot.parameter.device().channel();
-            let lr = tracing::host_input(&channel, Fact::new(DType::F32, Shape::scalar()), rate)?;
+            let dtype = if is_wide { DType::F64 } else { DType::F32 };
+            let lr = tracing::host_input(&channel, Fact::new(dtype, Shape::scalar()), rate)?;
             rule.step(slot, grad, Tensor::from_handle(lr)).map_err(|e| e.context(&slot.name))?;
         }
         Ok(())

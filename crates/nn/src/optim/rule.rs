@@ -34,7 +34,7 @@ pub trait Rule: Copy + PartialEq + Send + Sync + Serialize + DeserializeOwned + 
     /// What is kept of a parameter of this dtype and shape; nothing if these options need none.
     fn state(&self, parameter: &Fact) -> Vec<StateSpec>;
 
-    /// Moves the parameter of a slot. `lr` is the learning rate as an f32 of rank 0.
+    /// Moves the parameter of a slot. `lr` is the learning rate, of rank 0: f64 for a parameter of f64, else f32.
     fn step(&self, slot: &Slot, grad: Tensor, lr: Tensor) -> Result<()>;
 }
 

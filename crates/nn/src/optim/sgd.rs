@@ -1,5 +1,6 @@
 use remat_ops::Op;
 use remat_ops::optim::SgdUpdate;
+use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_tensor::Tensor;
 use remat_types::{DType, Fact, Result, Shape};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ pub struct SgdOptions {
     pub lr: f64,
     /// Decay of the buffer; without it there is no buffer. Default: 0.
     pub momentum: f64,
-    /// What the gradient is reduced by as it enters the buffer. Default: 0.
+    /// What the gradient is reduced by as it enters the buffer, but for a parameter's first. Default: 0.
     pub dampening: f64,
     /// L2 penalty. Default: 0.
     pub weight_decay: f64,
@@ -34,6 +35,23 @@ impl Default for SgdOptions {
 }
 
 impl SgdOptions {
+    /// True if the first step differs from the others.
+    fn counts(&self) -> bool {
+        self.momentum != 0.0 && self.dampening != 0.0
+    }
+
+    /// Counts the step. Before the first one the buffer, which is 0, becomes what makes that step whole: `b` with
+    /// `momentum b + (1 - dampening) g = g`.
+    fn begin(&self, slot: &Slot, grad: &Tensor) -> Result<()> {
+        let (Some(buffer), Some(count)) = (slot.state("momentum_buffer"), slot.count_step()?) else { return Ok(()) };
+        let g = if self.maximize { grad.neg()? } else { grad.clone() };
+        let decay = || slot.parameter.get()?.detach().mul(self.weight_decay);
+        let g = if self.weight_decay == 0.0 { g } else { g.add(decay()?)? };
+        let is_first = count.eq(1i64)?.cast(g.dtype())?;
+        let missing = g.mul(self.dampening / self.momentum)?.mul(is_first)?;
+        update(Binary { f: BinaryFn::Add }, vec![Arg::State(buffer), Arg::Value(missing)])
+    }
+
     fn op(&self) -> SgdUpdate {
         SgdUpdate {
             momentum: self.momentum.into(),
@@ -49,7 +67,8 @@ impl SgdOptions {
 ///
 /// `g = grad + weight_decay p`; `b = momentum b + (1 - dampening) g`; `p -= lr (nesterov ? g + momentum b : b)`.
 ///
-/// The buffer `b` begins as zeros; with dampening, PyTorch's first step is `b = g` instead.
+/// The buffer `b` begins as zeros, and the first step of a parameter is `b = g` whatever the dampening, for which the steps are
+/// counted where there is some.
 pub type Sgd = Grouped<SgdOptions>;
 
 impl Rule for SgdOptions {
@@ -73,10 +92,18 @@ impl Rule for SgdOptions {
     }
 
     fn state(&self, p: &Fact) -> Vec<StateSpec> {
-        if self.momentum == 0.0 { Vec::new() } else { vec![StateSpec::zeros("momentum_buffer", p)] }
+        if self.momentum == 0.0 {
+            return Vec::new();
+        }
+        let mut all = vec![StateSpec::zeros("momentum_buffer", p)];
+        all.extend(self.counts().then(StateSpec::step));
+        all
     }
 
     fn step(&self, slot: &Slot, grad: Tensor, lr: Tensor) -> Result<()> {
+        if self.counts() {
+            self.begin(slot, &grad)?;
+        }
         let mut x = vec![Arg::State(&slot.parameter), Arg::Value(grad)];
         if self.momentum != 0.0 {
             x.extend(slot.state("momentum_buffer").map(Arg::State));

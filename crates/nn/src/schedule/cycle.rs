@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// One cycle of a learning rate, as `torch.optim.lr_scheduler.OneCycleLR`: from `max / div` to `max` and on to
 /// `max / div / final_div`, over `steps` steps.
+///
+/// The momentum that PyTorch cycles against it is [`OneCycle::momentum_at`], for
+/// [`Grouped::set_group_options`](crate::Grouped::set_group_options).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OneCycle {
@@ -31,10 +34,21 @@ impl OneCycle {
 
     /// The learning rate of `step`.
     pub fn at(&self, step: u64) -> f64 {
-        let (first, up) = (self.max / self.div, self.rise * self.steps as f64);
-        let (last, end) = (first / self.final_div, self.steps as f64 - 1.0);
-        let three = [(up - 1.0, first, self.max), (2.0 * up - 2.0, self.max, first), (end, first, last)];
-        let two = [(up - 1.0, first, self.max), (end, self.max, last)];
+        let first = self.max / self.div;
+        self.wave(step, first, self.max, first / self.final_div)
+    }
+
+    /// The momentum of `step` that goes against the rate, as PyTorch's `OneCycleLR` cycles it: from `max` down to `base` where the rate
+    /// is largest, and up to `max` again.
+    pub fn momentum_at(&self, step: u64, base: f64, max: f64) -> f64 {
+        self.wave(step, max, base, max)
+    }
+
+    /// What goes from `first` to `peak` and on to `last`, over `first` again in three phases.
+    fn wave(&self, step: u64, first: f64, peak: f64, last: f64) -> f64 {
+        let (up, end) = (self.rise * self.steps as f64, self.steps as f64 - 1.0);
+        let three = [(up - 1.0, first, peak), (2.0 * up - 2.0, peak, first), (end, first, last)];
+        let two = [(up - 1.0, first, peak), (end, peak, last)];
         let phases: &[(f64, f64, f64)] = if self.three_phase { &three } else { &two };
         let (step, mut begin) = (step as f64, 0.0);
         for (i, &(until, from, to)) in phases.iter().enumerate() {
@@ -65,5 +79,18 @@ mod tests {
         let near = |steps: &[u64], want: &[f64]| steps.iter().zip(want).all(|(i, w)| (c.at(*i) - w).abs() < 1e-15);
         assert!(near(&[0, 3, 6, 9], &[0.5, 1.0, 0.5, 0.1]));
         assert!(OneCycle::new(1.0, 0).at(0).is_finite() && OneCycle::new(1.0, 1).at(3).is_finite());
+    }
+
+    #[test]
+    fn the_momentum_goes_against_the_rate() {
+        let near = |c: &OneCycle, steps: &[u64], want: &[f64]| {
+            steps.iter().zip(want).all(|(i, w)| (c.momentum_at(*i, 0.5, 1.0) - w).abs() < 1e-15)
+        };
+        let c = OneCycle { linear: true, rise: 0.5, ..OneCycle::new(1.0, 9) };
+        assert!(near(&c, &[0, 8, 50], &[1.0, 1.0, 1.0]));
+        let c = OneCycle { linear: true, rise: 0.5, ..OneCycle::new(1.0, 10) };
+        assert!(near(&c, &[0, 2, 4, 9, 50], &[1.0, 0.75, 0.5, 1.0, 1.0]));
+        let c = OneCycle { three_phase: true, rise: 0.4, ..c };
+        assert!(near(&c, &[0, 3, 6, 7, 9], &[1.0, 0.5, 1.0, 1.0, 1.0]));
     }
 }

@@ -13,7 +13,7 @@ pub struct PlateauOptions {
     pub patience: u64,
     /// By how much a better one is better. Default: 1e-4.
     pub threshold: f64,
-    /// `threshold` is a share of the best, not a difference. Default: true.
+    /// `threshold` is a share of the best's size, not a difference. Default: true.
     pub relative: bool,
     /// Measurements after a change that do not count. Default: 0.
     pub cooldown: u64,
@@ -40,6 +40,9 @@ impl Default for PlateauOptions {
 
 /// A learning rate that shrinks where a measurement does not improve, as `torch.optim.lr_scheduler.ReduceLROnPlateau`. A
 /// value: it is saved with its position.
+///
+/// Measurements below 0 count as others do, unlike in PyTorch, where by a relative threshold one that stays is better each
+/// time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plateau {
@@ -91,12 +94,16 @@ impl Plateau {
         self.lr
     }
 
+    /// By more than the threshold, which is a share of the best's size: of a best below 0, too.
     fn is_better(&self, v: f64) -> bool {
         let PlateauOptions { maximize, threshold, relative, .. } = self.options;
-        let sign = if maximize { 1.0 } else { -1.0 };
-        let best = self.best.unwrap_or(-sign * f64::INFINITY);
-        let needed = if relative { best * (1.0 + sign * threshold) } else { best + sign * threshold };
-        if maximize { v > needed } else { v < needed }
+        let best = self.best.unwrap_or(if maximize { f64::NEG_INFINITY } else { f64::INFINITY });
+        let margin = match (best.is_infinite(), relative) {
+            (true, _) => 0.0, // a share of what is infinite is no number
+            (false, true) => threshold * best.abs(),
+            (false, false) => threshold,
+        };
+        if maximize { v > best + margin } else { v < best - margin }
     }
 }
 
@@ -115,5 +122,20 @@ mod tests {
         assert_eq!(serde_json::from_str::<Plateau>(&text).expect("parses"), p);
         let bad = PlateauOptions { factor: 1.0, ..PlateauOptions::default() };
         assert_eq!(Plateau::new(1.0, bad).expect_err("no less").kind(), ErrorKind::Value);
+    }
+
+    #[test]
+    fn what_stays_is_no_better_below_0_and_at_infinity() {
+        for stays in [-1.0, 1.0, f64::INFINITY, f64::NEG_INFINITY] {
+            for (maximize, relative) in [(false, true), (false, false), (true, true), (true, false)] {
+                let o = PlateauOptions { maximize, relative, factor: 0.5, patience: 1, ..PlateauOptions::default() };
+                let mut p = Plateau::new(1.0, o).expect("valid");
+                let rates: Vec<f64> = (0..4).map(|_| p.observe(stays)).collect();
+                assert!(rates[3] < 1.0, "{stays} {maximize} {relative}: {rates:?}");
+            }
+        }
+        let mut p = Plateau::new(1.0, PlateauOptions { patience: 0, ..PlateauOptions::default() }).expect("valid");
+        // by less than a share of 1e-4, and by more
+        assert_eq!([-1.0, -1.2, -1.20001].map(|v| p.observe(v)), [1.0, 1.0, 0.1]);
     }
 }

@@ -10,7 +10,7 @@ use remat_tensor::{
 };
 use remat_types::{ErrorKind, HostTensor, Result, Scope};
 
-use crate::support::{cpu, host, tensor, wave32};
+use crate::support::{cpu, host, tensor, values, wave32};
 
 /// Names and bytes of tensors.
 pub(crate) type Bits = Vec<(String, Vec<u8>)>;
@@ -265,8 +265,12 @@ fn what_cannot_be_compiled_is_an_error_that_says_why() {
     });
     assert!(e.message().contains("learning rate"), "{e}");
     p.get().expect("a value").sum().expect("fits").backward().expect("tracked");
-    let e = error(&mut |x| Ok(vec![p.get()?.mul(&x[0])?]));
-    assert!(e.message().contains("accumulated gradient when"), "{e}");
+    let e = error(&mut |x| {
+        p.get()?.mul(&x[0])?.sum()?.backward()?;
+        Ok(vec![])
+    });
+    assert!(e.message().contains("gradient at the end"), "{e}");
+    assert_eq!(values(&p.grad().expect("that of before")), [1.0, 1.0]);
     let other = cpu();
     let y = tensor(&other, &[1.0, 2.0], [2]);
     let e = error(&mut |x| Ok(vec![x[0].add(&y)?]));

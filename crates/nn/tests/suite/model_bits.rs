@@ -14,14 +14,14 @@ use crate::weights::{network, token_ids};
 /// A network with a loss of its own.
 enum Net {
     Layer(Box<dyn Layer>),
-    Vae(Vae),
+    Vae(Box<Vae>),
     Diffusion(Box<DiffusionUNet>),
 }
 
 impl Net {
     fn new(name: &str, cx: &mut InitCx) -> Result<Net> {
         Ok(match name {
-            "vae" => Net::Vae(Vae::new(cx, &VaeConfig { inputs: 3 * 32 * 32, hidden: 16, code: 4 })?),
+            "vae" => Net::Vae(Box::new(Vae::new(cx, &VaeConfig { inputs: 3 * 32 * 32, hidden: 16, code: 4 })?)),
             "diffusion" => {
                 let config = DiffusionConfig { channels: 3, dropout: 0.1, ..DiffusionConfig::small() };
                 Net::Diffusion(Box::new(DiffusionUNet::new(cx, &config)?))

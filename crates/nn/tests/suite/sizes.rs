@@ -161,8 +161,8 @@ fn a_state_that_changes_between_two_pieces_is_an_error() {
     let own: Arc<dyn StateCell> = cell.clone();
     let mut f = compile(&d, move |x: &[Tensor]| {
         let scale = {
-            let slot = own.slot().lock().expect("free");
-            remat_tensor::capture_state(&own, &slot);
+            let mut slot = own.slot().lock().expect("free");
+            remat_tensor::capture_state(&own, &mut slot);
             slot.clone().expect("a version")
         };
         let y = x[0].mul(&scale)?;

@@ -1,7 +1,7 @@
 //! A model under construction: nodes, constants and names.
 //!
 //! Every name is there once in the whole model, those of inner graphs included, so that an inner graph may read what is around it
-//! and nothing is hidden. Constants are initialisers of the main graph, small equal ones once.
+//! and nothing is hidden. Nodes have names beside those of values, each once too: runtimes refuse a graph that has one twice. Constants are initialisers of the main graph, small equal ones once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,6 +27,31 @@ struct Block {
     made: HashSet<Name>,
 }
 
+/// Names, each once.
+#[derive(Default)]
+struct Names {
+    taken: HashSet<Name>,
+    counts: HashMap<String, usize>,
+}
+
+impl Names {
+    /// This name, or one with a number behind it.
+    fn unique(&mut self, wished: &str) -> Name {
+        let name: Name = wished.into();
+        if !wished.is_empty() && self.taken.insert(name.clone()) {
+            return name;
+        }
+        let count = self.counts.entry(wished.to_owned()).or_default();
+        loop {
+            *count += 1;
+            let name: Name = format!("{wished}_{count}").into();
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+}
+
 /// A model under construction.
 pub(super) struct Emit {
     /// The version of the operator set.
@@ -36,8 +61,9 @@ pub(super) struct Emit {
     /// Constants in the order in which they were first read.
     pub(super) constants: Vec<(Name, Arc<HostTensor>)>,
     shared: HashMap<HostTensor, Name>,
-    names: HashSet<Name>,
-    counts: HashMap<String, usize>,
+    names: Names,
+    /// Names of nodes, which are none of values. A value may be renamed, and its old name be that of another; the node keeps its own.
+    node_names: Names,
     /// Other models will be compared with this one: constants are not shared, and follow from sizes in one way.
     pub(super) compared: bool,
     /// Where the nodes come from: `block1.conv`.
@@ -55,8 +81,8 @@ impl Emit {
             blocks: vec![Block::default()],
             constants: Vec::new(),
             shared: HashMap::new(),
-            names: HashSet::new(),
-            counts: HashMap::new(),
+            names: Names::default(),
+            node_names: Names::default(),
             compared: false,
             scope: None,
             parameters: HashMap::new(),
@@ -66,18 +92,12 @@ impl Emit {
 
     /// A name that no other value has: this one, or with a number behind it.
     pub(super) fn unique(&mut self, wished: &str) -> Name {
-        let name: Name = wished.into();
-        if !wished.is_empty() && self.names.insert(name.clone()) {
-            return name;
-        }
-        let count = self.counts.entry(wished.to_owned()).or_default();
-        loop {
-            *count += 1;
-            let name: Name = format!("{wished}_{count}").into();
-            if self.names.insert(name.clone()) {
-                return name;
-            }
-        }
+        self.names.unique(wished)
+    }
+
+    /// Takes the name of a node that was written elsewhere.
+    pub(super) fn take_node_name(&mut self, name: &str) {
+        self.node_names.unique(name);
     }
 
     /// True if the operator is in the standard's set of the version that is written.
@@ -107,7 +127,7 @@ impl Emit {
         };
         let y: Vec<Name> = (0..outputs).map(|_| self.unique(&base)).collect();
         let node = NodeProto {
-            name: y.first().map(ToString::to_string),
+            name: Some(self.node_names.unique(&base).to_string()),
             op_type: Some(op.to_owned()),
             input: x.iter().map(|x| x.map(ToString::to_string).unwrap_or_default()).collect(),
             output: y.iter().map(ToString::to_string).collect(),
@@ -249,7 +269,7 @@ impl Emit {
     pub(super) fn rename(&mut self, mark: usize, from: &Name, wished: &str) -> Name {
         let block = self.block();
         let made = block.nodes[mark..].iter().any(|n| n.output.iter().any(|y| **y == **from));
-        if !made || wished.is_empty() || self.names.contains(wished) {
+        if !made || wished.is_empty() || self.names.taken.contains(wished) {
             return from.clone();
         }
         let to: Name = wished.into();
@@ -257,8 +277,8 @@ impl Emit {
         rename_in(&mut block.nodes[mark..], from, wished);
         block.made.remove(from);
         block.made.insert(to.clone());
-        self.names.remove(from);
-        self.names.insert(to.clone());
+        self.names.taken.remove(from);
+        self.names.taken.insert(to.clone());
         to
     }
 

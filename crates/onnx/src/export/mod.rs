@@ -51,10 +51,14 @@ pub use symbols::export_symbolic;
 /// The oldest version of the standard's operators that is written: reductions have had their axes as inputs since.
 pub const OLDEST_OPSET: i64 = 18;
 
+/// The version of the standard's operators that is written unless another one is asked for. Runtimes know a version a year and more
+/// after it came out, and kernels of an operator that changed even later: this is one that ONNX Runtime has run since release 1.18.
+pub const DEFAULT_OPSET: i64 = 21;
+
 /// How a graph is written.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// The version of the standard's operators, from [`OLDEST_OPSET`] to the newest, which it is unless set. Operators that came
+    /// The version of the standard's operators, from [`OLDEST_OPSET`] to the newest; [`DEFAULT_OPSET`] unless set. Operators that came
     /// later than this one are written as others.
     pub opset: i64,
     /// The name of the graph.
@@ -76,7 +80,7 @@ pub struct ExportOptions {
 impl Default for ExportOptions {
     fn default() -> Self {
         ExportOptions {
-            opset: NEWEST_OPSET,
+            opset: DEFAULT_OPSET,
             name: "remat".into(),
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -251,6 +255,7 @@ fn ir_version(opset: i64) -> i64 {
         21..23 => 10,
         23 => 11,
         24 => 12,
+        25..28 => 13,
         _ => NEWEST_IR,
     }
 }

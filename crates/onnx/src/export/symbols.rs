@@ -117,6 +117,16 @@ fn ports(g: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     g.input.iter().chain(&g.output)
 }
 
+/// Takes all names of a graph, those of inner graphs too, so that nothing that is written later has one of them.
+fn reserve(e: &mut Emit, g: &GraphProto) {
+    for n in &g.node {
+        e.take_node_name(n.name());
+        n.output.iter().for_each(|y| drop(e.unique(y)));
+        n.attribute.iter().filter_map(|a| a.g.as_ref()).for_each(|g| reserve(e, g));
+    }
+    ports(g).filter_map(|p| p.name.as_ref()).for_each(|name| drop(e.unique(name)));
+}
+
 fn shape_of(v: &mut ValueInfoProto) -> Option<&mut TensorShapeProto> {
     match v.r#type.as_mut()?.value.as_mut()? {
         type_proto::Value::TensorType(t) => t.shape.as_mut(),
@@ -252,11 +262,7 @@ impl Fit<'_> {
         extents: &[Vec<Terms>],
     ) -> Result<Exported> {
         let mut e = Emit::new(base.opset);
-        for n in
-            base.graph.node.iter().flat_map(|n| &n.output).chain(ports(&base.graph).filter_map(|p| p.name.as_ref()))
-        {
-            e.unique(n);
-        }
+        reserve(&mut e, &base.graph);
         base.constants.iter().for_each(|(name, _)| drop(e.unique(name)));
         let mut symbols = Vec::with_capacity(self.dims.len());
         for (i, d) in self.dims.iter().enumerate() {
@@ -311,6 +317,9 @@ impl Fit<'_> {
     ) -> Result<Name> {
         let (first, dtype) = (&corners[0], corners[0].dtype());
         let fixed = corners.iter().all(|c| c.shape() == first.shape()) && check.shape() == first.shape();
+        if !fixed && let Some(y) = self.filled(e, symbols, corners, check)? {
+            return Ok(y);
+        }
         if !fixed || first.shape().rank() > 1 || !(dtype == DType::I64 || dtype.is_float()) {
             return Err(wrong("its elements, or how many there are, follow from the sizes"));
         }
@@ -342,6 +351,38 @@ impl Fit<'_> {
             return if first.shape().rank() == 0 { e.squeeze(&y, 0) } else { Ok(e.op("Identity", &[&y])) };
         }
         Err(not())
+    }
+
+    /// A constant whose elements are all one number and whose extents follow from the sizes; `None` if it is another.
+    fn filled(
+        &self,
+        e: &mut Emit,
+        symbols: &[Name],
+        corners: &[Arc<HostTensor>],
+        check: &HostTensor,
+    ) -> Result<Option<Name>> {
+        let (dtype, rank) = (corners[0].dtype(), corners[0].shape().rank());
+        let Some(number) = corners[0].bytes().get(..dtype.size_bytes()) else { return Ok(None) };
+        let is_like = |t: &HostTensor| {
+            let same = t.dtype() == dtype && t.shape().rank() == rank && t.elems() > 0;
+            same && t.bytes().chunks_exact(number.len()).all(|v| v == number)
+        };
+        if !corners.iter().all(|c| is_like(c)) || !is_like(check) {
+            return Ok(None);
+        }
+        let extent = |t: &HostTensor, axis: usize| t.shape().dims()[axis] as i64;
+        let along = |axis: usize| {
+            let all: Vec<i64> = corners.iter().map(|c| extent(c, axis)).collect();
+            self.terms(&all, extent(check, axis))
+        };
+        let Some(terms) = (0..rank).map(along).collect::<Option<Vec<Terms>>>() else { return Ok(None) };
+        let parts = terms.iter().map(|t| self.computed(e, symbols, t)).collect::<Result<Vec<_>>>()?;
+        let shape = match &parts[..] {
+            [one] => one.clone(),
+            _ => e.with("Concat", &parts.iter().collect::<Vec<_>>(), vec![attr::int("axis", 0)]),
+        };
+        let number = e.tensor(HostTensor::from_bytes(dtype, [0usize; 0], number)?);
+        Ok(Some(e.op("Expand", &[&number, &shape])))
     }
 
     /// A polynomial of the symbols, of shape `[1]`.

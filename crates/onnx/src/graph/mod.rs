@@ -9,6 +9,7 @@ mod run;
 
 use remat_types::{DType, Result};
 
+use crate::schema::Schema;
 use crate::tensor::Literal;
 use crate::value::Value;
 pub(crate) use attribute::{Attribute, Attributes};
@@ -146,6 +147,8 @@ pub(crate) struct Node {
     pub(crate) outputs: Vec<Option<usize>>,
     pub(crate) attributes: Attributes,
     pub(crate) kind: Kind,
+    /// What the operator takes, if it is one with a rule.
+    pub(crate) schema: Option<&'static Schema>,
     /// Slots of this graph that nothing reads after this node.
     pub(crate) frees: Vec<usize>,
 }

@@ -3,7 +3,7 @@
 use remat_runtime::{Device, tracing};
 use remat_types::{Error, ErrorKind, HostTensor, Result, Scope};
 
-use super::{Cx, Graph, Kind, Node, Ref, Rule};
+use super::{Cx, Graph, Kind, Node, Ref, Rule, ValueType};
 use crate::value::{KNOWN_MAX_ELEMS, Value};
 
 /// What all graphs of a network use.
@@ -30,6 +30,21 @@ impl Frame<'_> {
         }
         let value = frame.values.get(r.slot).and_then(|v| v.clone());
         value.ok_or_else(|| Error::new(ErrorKind::Internal, "a value that is gone"))
+    }
+}
+
+/// Errors (DType): a tensor of another element type than the graph declares.
+fn check_declared(ty: &ValueType, value: &Value) -> Result<()> {
+    let wrong = |got: &dyn std::fmt::Display, declared: &dyn std::fmt::Display| {
+        Err(Error::new(ErrorKind::DType, format!("{got} where the model declares {declared}")))
+    };
+    match (ty, value) {
+        (ValueType::Tensor(Some(declared), _), Value::Tensor(t) | Value::Constant(t, _)) if t.dtype() != *declared => {
+            wrong(&t.dtype(), declared)
+        }
+        (ValueType::Tensor(Some(declared), _), Value::Text(_) | Value::Labels(_)) => wrong(&"strings", declared),
+        (ValueType::Text, Value::Tensor(t) | Value::Constant(t, _)) => wrong(&t.dtype(), &"strings"),
+        _ => Ok(()),
     }
 }
 
@@ -67,7 +82,12 @@ impl Shared {
             drop(y);
             node.frees.iter().for_each(|slot| frame.values[*slot] = None);
         }
-        graph.outputs.iter().map(|(_, at, _)| frame.get(*at)).collect()
+        let output = |(name, at, ty): &(String, Ref, ValueType)| {
+            let value = frame.get(*at)?;
+            check_declared(ty, &value).map_err(|e| e.context(format!("output `{name}`")))?;
+            Ok(value)
+        };
+        graph.outputs.iter().map(output).collect()
     }
 
     fn node(&self, node: &Node, frame: &Frame<'_>) -> Result<Vec<Value>> {
@@ -78,6 +98,9 @@ impl Shared {
             Kind::Function(graph) => return self.function(graph, inputs),
             Kind::Unknown(_) => return Err(Error::new(ErrorKind::Value, "there is no rule for it")),
         };
+        if let Some(schema) = node.schema {
+            schema.check_types(&inputs)?;
+        }
         // an eager run tells of nodes in errors alone
         let _scope = tracing::is_tracing().then(|| Scope::enter(&node.name));
         let cx = Cx { node, inputs, shared: self, device: &self.device, frame: Some(frame) };

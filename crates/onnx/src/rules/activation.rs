@@ -4,7 +4,7 @@ use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::{Row, of, row};
-use crate::graph::{Cx, one};
+use crate::graph::{Cx, one, shape_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
@@ -29,7 +29,14 @@ pub(super) const ROWS: &[Row] = &[
     row("Softmax", 1, |c| softmax(c, Tensor::softmax)),
     row("Softplus", 1, |c| c.unary(Tensor::softplus)),
     row("Softsign", 1, |c| c.unary(Tensor::softsign)),
-    row("Swish", 24, swish),
+    row("SwiGLU", 28, |c| {
+        let (gate, x) = (c.x(0)?, c.x(1)?);
+        if gate.shape() != x.shape() {
+            return Err(shape_error(format!("a gate of shape {} for {}", gate.shape(), x.shape())));
+        }
+        one(swish(gate, c.real("alpha", 1.0)?)?.mul(x)?)
+    }),
+    row("Swish", 24, |c| one(swish(c.x(0)?, c.real("alpha", 1.0)?)?)),
     row("ThresholdedRelu", 10, |c| c.unary(|x| x.threshold(c.real("alpha", 1.0)?, 0.0))),
     of("com.microsoft", "Gelu", 1, |c| c.unary(Tensor::gelu)),
     of("com.microsoft", "FastGelu", 1, |c| match c.opt(1)? {
@@ -75,9 +82,8 @@ fn shrink(c: &Cx<'_>) -> Result<Vec<Value>> {
     one(f.gt(lambda)?.where_cond(&f.sub(bias)?, &low)?.cast(x.dtype())?)
 }
 
-fn swish(c: &Cx<'_>) -> Result<Vec<Value>> {
-    let alpha = c.real("alpha", 1.0)?;
-    c.unary(|x| if alpha == 1.0 { x.silu() } else { x.mul(&x.mul(alpha)?.sigmoid()?) })
+fn swish(x: &Tensor, alpha: f64) -> Result<Tensor> {
+    if alpha == 1.0 { x.silu() } else { x.mul(&x.mul(alpha)?.sigmoid()?) }
 }
 
 /// Before version 13 the axes from `axis` on are one.

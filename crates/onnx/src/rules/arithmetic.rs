@@ -97,9 +97,15 @@ fn mean(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 fn bit_shift(c: &Cx<'_>) -> Result<Vec<Value>> {
+    let (x, mut by) = operands(c)?;
+    if matches!(by.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64) {
+        // an amount below 0 leaves what one as large as the width does
+        let width = Tensor::full(c.device(), Shape::scalar(), by.dtype(), 8 * by.dtype().size_bytes() as i64)?;
+        by = by.lt(0)?.where_cond(&width, &by)?;
+    }
     match c.string("direction", "")? {
-        "LEFT" => binary(c, Tensor::shl),
-        "RIGHT" => binary(c, Tensor::shr),
+        "LEFT" => one(x.shl(by)?),
+        "RIGHT" => one(x.shr(by)?),
         other => Err(c.unknown("direction", other)),
     }
 }

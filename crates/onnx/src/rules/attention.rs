@@ -53,25 +53,26 @@ fn attention(c: &Cx<'_>) -> Result<Vec<Value>> {
     let mut k = by_heads(c.x(1)?, c.opt_int("kv_num_heads")?, "kv_num_heads")?;
     let mut v = by_heads(c.x(2)?, c.opt_int("kv_num_heads")?, "kv_num_heads")?;
     let mut past = 0;
-    if let Some(before) = c.opt(4)? {
-        past = before.dims().get(2).copied().unwrap_or(0);
-        k = Tensor::concat(&[before, &k], 2)?;
-    }
-    if let Some(before) = c.opt(5)? {
-        v = Tensor::concat(&[before, &v], 2)?;
+    match (c.opt(4)?, c.opt(5)?) {
+        (Some(keys), Some(values)) => {
+            past = keys.dims().get(2).copied().unwrap_or(0);
+            k = Tensor::concat(&[keys, &k], 2)?;
+            v = Tensor::concat(&[values, &v], 2)?;
+        }
+        (None, None) => {}
+        _ => return Err(shape_error("keys of before without their values, or values without keys")),
     }
     let (heads, d) = (q.dims()[1], q.dims()[3]);
     let scale = c.opt_real("scale")?.unwrap_or_else(|| (d.max(1) as f64).sqrt().recip());
     let cap = c.real("softcap", 0.0)?;
-    let mask = Mask::of(c, &q, &k, past)?;
-    let mut y = Vec::new();
+    let seen = Seen::of(c, &q, &k, past)?;
     if !c.wants(3) && !c.has("softmax_precision") {
-        let causal = c.flag("is_causal", false)?;
         let attend = Attend {
-            causal,
-            mask: mask.shows.as_ref(),
-            bias: mask.bias.as_ref(),
+            causal: seen.causal,
+            mask: seen.mask.as_ref(),
+            bias: seen.bias.as_ref(),
             scale: Some(scale),
+            window: seen.window,
             place: QueryPlace::At(past as isize),
             soft_cap: (cap > 0.0).then_some(cap),
             ..Attend::ALL
@@ -79,46 +80,64 @@ fn attention(c: &Cx<'_>) -> Result<Vec<Value>> {
         // the operator takes [n, t, heads, d], and gives that
         let turn = |t: &Tensor| t.transpose(1, 2);
         let of = turn(&q)?.attention(&turn(&k)?, &turn(&v)?, attend)?;
-        y.push(Value::Tensor(if flat { of.flatten_from(2)? } else { turn(&of)? }));
-    } else {
-        let root = scale.sqrt();
-        let all = q.mul(root)?.matmul(&shared(&k, heads)?.mul(root)?.t()?)?;
-        let capped = if cap > 0.0 { all.div(cap)?.tanh()?.mul(cap)? } else { all.clone() };
-        let biased = mask.apply(c, &capped, past)?;
-        let wide = match c.opt_int("softmax_precision")? {
-            Some(to) => biased.cast(dtype_of(i32::try_from(to).unwrap_or(-1))?)?,
-            None => biased.clone(),
-        };
-        let shares = wide.softmax(-1)?.cast(q.dtype())?;
-        let of = shares.matmul(&shared(&v, heads)?)?;
-        y.push(Value::Tensor(if flat { joined(&of)? } else { of }));
-        y.push(k.clone().into());
-        y.push(v.clone().into());
-        y.push(Value::Tensor(match c.int("qk_matmul_output_mode", 0)? {
-            0 if cap > 0.0 => capped,
-            0 => all,
-            1 => capped,
-            2 => biased,
-            3 => shares,
-            other => return Err(c.unknown("qk_matmul_output_mode", other)),
-        }));
-        return Ok(y);
+        let y = if flat { of.flatten_from(2)? } else { turn(&of)? };
+        return Ok(vec![y.into(), k.into(), v.into()]);
     }
-    y.push(k.into());
-    y.push(v.into());
-    Ok(y)
+    let root = scale.sqrt();
+    let all = q.mul(root)?.matmul(&shared(&k, heads)?.mul(root)?.t()?)?;
+    let capped = if cap > 0.0 { all.div(cap)?.tanh()?.mul(cap)? } else { all };
+    let biased = match &seen.bias {
+        Some(bias) => capped.add(bias)?,
+        None => capped.clone(),
+    };
+    let shows = seen.shows(c, &capped)?;
+    let low = Tensor::full(c.device(), remat_types::Shape::scalar(), biased.dtype(), f64::NEG_INFINITY)?;
+    let biased = shows.as_ref().map_or(Ok(biased.clone()), |shows| shows.where_cond(&biased, &low))?;
+    let wide = match c.opt_int("softmax_precision")? {
+        Some(to) => biased.cast(dtype_of(i32::try_from(to).unwrap_or(-1))?)?,
+        None => biased.clone(),
+    };
+    let mut shares = wide.softmax(-1)?.cast(q.dtype())?;
+    if let Some(shows) = &shows {
+        // a query that sees nothing gives 0, and the softmax of its scores is no number
+        let sees = shows.any_over(&[-1], true)?;
+        shares = sees.where_cond(&shares, &Tensor::zeros(c.device(), remat_types::Shape::scalar(), q.dtype())?)?;
+    }
+    let of = shares.matmul(&shared(&v, heads)?)?;
+    let y = if flat { joined(&of)? } else { of };
+    // the reference has the cap in the scores of mode 0 too
+    let scores = match c.int("qk_matmul_output_mode", 0)? {
+        0 | 1 => capped,
+        2 => biased,
+        3 => shares,
+        other => return Err(c.unknown("qk_matmul_output_mode", other)),
+    };
+    Ok(vec![y.into(), k.into(), v.into(), scores.into()])
 }
 
-/// What queries see, beside what `is_causal` says.
-struct Mask {
-    shows: Option<Tensor>,
+/// What queries see, and what is added to their scores. Query `i` stands at key `offset + i`, where the offset is how many keys there
+/// are before the queries: those of before, or as many as a sequence has without its padding, less the queries.
+struct Seen {
+    causal: bool,
+    window: Option<[usize; 2]>,
+    /// Where this is true a key is seen, unless `causal` or `window` say otherwise.
+    mask: Option<Tensor>,
     bias: Option<Tensor>,
+    past: usize,
 }
 
-impl Mask {
-    fn of(c: &Cx<'_>, q: &Tensor, k: &Tensor, _past: usize) -> Result<Mask> {
-        let keys = k.dims()[2];
-        let mut mask = Mask { shows: None, bias: None };
+impl Seen {
+    fn of(c: &Cx<'_>, q: &Tensor, k: &Tensor, past: usize) -> Result<Seen> {
+        let (queries, keys) = (q.dims()[2], k.dims()[2]);
+        let causal = c.flag("is_causal", false)?;
+        let side = |name: &str| -> Result<Option<usize>> {
+            match c.int(name, -1)? {
+                -1 => Ok(None),
+                n => usize::try_from(n).map(Some).map_err(|_| c.unknown(name, n)),
+            }
+        };
+        let sides = [side("left_window_size")?, side("right_window_size")?];
+        let mut seen = Seen { causal, window: None, mask: None, bias: None, past };
         if let Some(m) = c.opt(3)? {
             let have = m.dims().last().copied().ok_or_else(|| shape_error("a mask without axes"))?;
             // a mask that ends early shows nothing of the rest
@@ -130,42 +149,91 @@ impl Mask {
                 }
                 _ => m.clone(),
             };
-            if m.dtype() == DType::Bool { mask.shows = Some(m) } else { mask.bias = Some(m.cast(q.dtype())?) }
+            if m.dtype() == DType::Bool {
+                seen.mask = Some(m);
+            } else {
+                // what minus infinity is added to is not seen: of a row of them the softmax would be no number
+                seen.mask = Some(m.ne(f64::NEG_INFINITY)?);
+                seen.bias = Some(m.cast(q.dtype())?);
+            }
         }
-        if let Some(lengths) = c.opt(6)? {
-            let places = Tensor::arange(c.device(), 0, keys as i64, 1, DType::I64)?;
-            let within = places.lt(&lengths.cast(DType::I64)?.reshape(&[-1, 1, 1, 1])?)?;
-            mask.shows = Some(match mask.shows {
-                Some(m) => m.logical_and(&within)?,
-                None => within,
-            });
+        // no side reaches farther than over all keys
+        let all = queries.saturating_add(keys).saturating_add(past);
+        let bounded = sides.iter().any(Option::is_some);
+        let Some(lengths) = c.opt(6)? else {
+            seen.window = bounded.then(|| sides.map(|n| n.unwrap_or(all).min(all)));
+            return Ok(seen);
+        };
+        if c.value(4).is_some() {
+            return Err(shape_error(
+                "lengths without padding beside keys of before: one of them says where queries stand",
+            ));
         }
-        Ok(mask)
+        let lengths = lengths.cast(DType::I64)?.reshape(&[-1, 1, 1, 1])?;
+        let places = count(c, keys)?;
+        seen.also(&places.lt(&lengths)?)?;
+        if seen.causal || bounded {
+            // each sequence has an offset of its own: [n, 1, queries, 1]
+            let at = lengths.sub(queries as i64)?.add(&count(c, queries)?.unsqueeze(1)?)?;
+            let [left, right] = sides.map(|n| n.map(|n| n.min(all) as i64));
+            if seen.causal {
+                seen.also(&places.le(&at)?)?;
+            }
+            if let Some(left) = left {
+                seen.also(&places.ge(&at.sub(left)?)?)?;
+            }
+            if let Some(right) = right {
+                seen.also(&places.le(&at.add(right)?)?)?;
+            }
+            seen.causal = false;
+        }
+        Ok(seen)
     }
 
-    /// Scores with what is not seen at minus infinity.
-    fn apply(&self, c: &Cx<'_>, scores: &Tensor, past: usize) -> Result<Tensor> {
-        let mut y = scores.clone();
-        if let Some(bias) = &self.bias {
-            y = y.add(bias)?;
-        }
-        let low = Tensor::full(c.device(), remat_types::Shape::scalar(), y.dtype(), f64::NEG_INFINITY)?;
-        if let Some(shows) = &self.shows {
-            y = shows.where_cond(&y, &low)?;
-        }
-        if c.flag("is_causal", false)? {
-            let [_, _, tq, tk] = scores.dims_n()?;
-            let count = |n: usize| Tensor::arange(c.device(), 0, n as i64, 1, DType::I64);
-            let seen = count(tk)?.le(&count(tq)?.add(past as i64)?.unsqueeze(1)?)?;
-            y = seen.where_cond(&y, &low)?;
-        }
-        Ok(y)
+    /// Takes from what is seen.
+    fn also(&mut self, shows: &Tensor) -> Result<()> {
+        self.mask = Some(match self.mask.take() {
+            Some(m) => m.logical_and(shows)?,
+            None => shows.clone(),
+        });
+        Ok(())
     }
+
+    /// All of it as one mask; `None` if everything is seen.
+    fn shows(mut self, c: &Cx<'_>, scores: &Tensor) -> Result<Option<Tensor>> {
+        if self.causal || self.window.is_some() {
+            let [_, _, queries, keys] = scores.dims_n()?;
+            let places = count(c, keys)?;
+            let at = count(c, queries)?.add(self.past as i64)?.unsqueeze(1)?;
+            if self.causal {
+                self.also(&places.le(&at)?)?;
+            }
+            if let Some([left, right]) = self.window {
+                self.also(&places.ge(&at.sub(left as i64)?)?)?;
+                self.also(&places.le(&at.add(right as i64)?)?)?;
+            }
+        }
+        Ok(self.mask)
+    }
+}
+
+/// `0, 1, ..` up to `n`, as places of keys and queries.
+fn count(c: &Cx<'_>, n: usize) -> Result<Tensor> {
+    Tensor::arange(c.device(), 0, n as i64, 1, DType::I64)
 }
 
 /// Pairs of numbers turned by angles whose cosines and sines come in tables: inputs are `x`, and by `at` those of the cosines, the
 /// sines, and the places.
 fn rotary(c: &Cx<'_>, at: [usize; 3], width: &str) -> Result<Vec<Value>> {
+    for (name, only) in [("is_packed_batching", 0), ("scale", 1)] {
+        let given = match name {
+            "scale" => c.real(name, 1.0)?,
+            _ => c.int(name, 0)? as f64,
+        };
+        if given != f64::from(only) {
+            return Err(c.unknown(name, given));
+        }
+    }
     let x = c.x(0)?;
     let flat = x.rank() == 3;
     // [n, t, heads, d]

@@ -4,7 +4,7 @@ use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{DType, HostTensor, Result};
 
 use super::{Row, of};
-use crate::graph::{Cx, shape_error, size};
+use crate::graph::{Cx, shape_error, size, value_error};
 use crate::value::Value;
 
 const MS: &str = "com.microsoft";
@@ -84,6 +84,7 @@ fn attention(c: &Cx<'_>) -> Result<Vec<Value>> {
     if c.flag("do_rotary", false)? {
         return Err(c.unknown("do_rotary", 1));
     }
+    refuse(c, &[(6, "past_sequence_length")])?;
     let mut qkv = c.x(0)?.matmul(c.x(1)?)?;
     if let Some(b) = c.opt(2)? {
         qkv = qkv.add(b)?;
@@ -108,7 +109,16 @@ fn attention(c: &Cx<'_>) -> Result<Vec<Value>> {
     Ok(out)
 }
 
+/// Errors (Value): an input that no rule here reads.
+fn refuse(c: &Cx<'_>, inputs: &[(usize, &str)]) -> Result<()> {
+    match inputs.iter().find(|(i, _)| c.value(*i).is_some()) {
+        Some((i, name)) => Err(value_error(format!("input {i}, `{name}`, is not supported"))),
+        None => Ok(()),
+    }
+}
+
 fn multi_head_attention(c: &Cx<'_>) -> Result<Vec<Value>> {
+    refuse(c, &[(8, "past_sequence_length"), (9, "cache_indirection")])?;
     let heads = size(c.int_of("num_heads")?)?;
     let (q, k, v) = (c.x(0)?, c.opt(1)?, c.opt(2)?);
     let [q, k, v] = match (k, v) {

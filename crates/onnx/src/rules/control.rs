@@ -4,6 +4,8 @@
 //! from shapes. The others become operators with bodies. A loop of unknown length that collects values has no shape before it ran:
 //! a compiled function is an error there, an eager one just runs.
 
+use std::cell::Cell;
+
 use remat_runtime::tracing;
 use remat_tensor::{Collect, ScanOptions, Tensor, cond, scan, while_loop};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, axis_of};
@@ -16,6 +18,10 @@ pub(super) const ROWS: &[Row] = &[free("If", 1, branch), free("Loop", 1, repeat)
 
 /// Steps of a loop that are written out in a compiled function; longer ones become an operator.
 const MOST_UNROLLED: i64 = 4;
+
+/// Steps of a loop that are written out if an operator cannot be made of them, since a value that is carried changes its shape. The
+/// graph of more of them takes longer than running them one by one.
+const MOST_GROWING: i64 = 1024;
 
 /// The truth value of a tensor if it can be had now: not in a trace unless it is known.
 fn decided(v: &Value) -> Result<Option<bool>> {
@@ -74,9 +80,23 @@ fn repeat(c: &Cx<'_>) -> Result<Vec<Value>> {
     if tracing::is_tracing() && (first.is_none() || most.is_none_or(|m| m > MOST_UNROLLED)) {
         return traced_loop(c, body, most, begins, carried);
     }
-    let mut carried = carried;
-    let mut rows: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len() - 1 - carried.len()];
-    let (mut step, mut go_on) = (0i64, first.unwrap_or(false));
+    match written_out(c, body, most, first.unwrap_or(false), carried.clone())? {
+        Some(y) => Ok(y),
+        // what has no condition of its own gives back the one that it got
+        None => traced_loop(c, body, most, begins, carried),
+    }
+}
+
+/// Step by step: what a run does, and a trace of few steps. `None` if it is not known in a trace whether the loop goes on.
+fn written_out(
+    c: &Cx<'_>,
+    body: &Graph,
+    most: Option<i64>,
+    begins: bool,
+    mut carried: Vec<Value>,
+) -> Result<Option<Vec<Value>>> {
+    let mut rows: Vec<Vec<Value>> = vec![Vec::new(); row_count(c, body)];
+    let (mut step, mut go_on) = (0i64, begins);
     while go_on && most.is_none_or(|m| step < m) {
         let mut inputs = vec![c.constant(&HostTensor::scalar(step))?, c.constant(&HostTensor::scalar(true))?];
         inputs.append(&mut carried);
@@ -88,14 +108,13 @@ fn repeat(c: &Cx<'_>) -> Result<Vec<Value>> {
         step += 1;
         go_on = match decided(&next)? {
             Some(b) => b,
-            // whether it goes on is not known in a trace: what has no condition of its own gives back the one that it got
-            None => return traced_loop_of(c, body, most),
+            None => return Ok(None),
         };
     }
     for (k, all) in rows.into_iter().enumerate() {
         carried.push(stacked(c, body, k, all)?);
     }
-    Ok(carried)
+    Ok(Some(carried))
 }
 
 /// Rows of a loop as one tensor. Of no rows the body's declaration says the type.
@@ -116,12 +135,8 @@ fn row_count(c: &Cx<'_>, body: &Graph) -> usize {
     body.outputs.len().saturating_sub(1 + c.len().saturating_sub(2))
 }
 
-fn traced_loop_of(c: &Cx<'_>, body: &Graph, most: Option<i64>) -> Result<Vec<Value>> {
-    let carried: Vec<Value> = (2..c.len()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
-    traced_loop(c, body, most, c.value(1).cloned(), carried)
-}
-
-/// A loop as an operator: of rows only if its number of steps is known, and nothing can end it earlier.
+/// A loop of which a trace does not know all steps, or that has many: an operator, or written out if what it carries changes its shape,
+/// which no operator's does.
 fn traced_loop(
     c: &Cx<'_>,
     body: &Graph,
@@ -129,18 +144,49 @@ fn traced_loop(
     begins: Option<Value>,
     carried: Vec<Value>,
 ) -> Result<Vec<Value>> {
+    let grows = Cell::new(false);
+    let known = begins.as_ref().map_or(Ok(Some(true)), decided)?;
+    let y = loop_operator(c, body, most, (begins, known), &carried, &grows);
+    if y.is_ok() || !grows.get() {
+        return y;
+    }
+    let written = match (most, known) {
+        (Some(steps), Some(true)) if steps <= MOST_GROWING => written_out(c, body, most, true, carried)?,
+        _ => None,
+    };
+    // the kind says that the model can be run node by node
+    let text = "a loop whose carried values change their shapes, of a number of steps that only a run tells";
+    written.ok_or_else(|| Error::new(ErrorKind::NoValue, text))
+}
+
+/// A loop as an operator: of rows only if its number of steps is known, and nothing can end it earlier. `begins` is the first condition,
+/// and its value if that is known; `grows` is told whether a step gives what it carries another shape.
+fn loop_operator(
+    c: &Cx<'_>,
+    body: &Graph,
+    most: Option<i64>,
+    (begins, known): (Option<Value>, Option<bool>),
+    carried: &[Value],
+    grows: &Cell<bool>,
+) -> Result<Vec<Value>> {
     let (rows, n) = (row_count(c, body), carried.len());
-    let mut init = tensors(carried)?;
+    let mut init = tensors(carried.to_vec())?;
     let begin = match &begins {
         Some(v) => v.tensor()?.reshape(&[])?,
         None => Tensor::from_host(c.device(), &HostTensor::scalar(true))?,
     };
-    let run = |k: &Tensor, carried: &[Tensor]| -> Result<Vec<Tensor>> {
+    // the next condition, what is carried on, and rows
+    let run = |k: &Tensor, carried: &[Tensor]| -> Result<(Tensor, Vec<Tensor>, Vec<Tensor>)> {
         let mut inputs = vec![Value::Tensor(k.clone()), c.constant(&HostTensor::scalar(true))?];
         inputs.extend(carried.iter().cloned().map(Value::Tensor));
-        tensors(c.run(body, inputs)?)
+        let mut y = tensors(c.run(body, inputs)?)?.into_iter();
+        let go_on = y.next().ok_or_else(|| value_error("a body without a condition"))?;
+        let next: Vec<Tensor> = y.by_ref().take(n).collect();
+        if carried.iter().zip(&next).any(|(before, after)| before.shape() != after.shape()) {
+            grows.set(true);
+        }
+        Ok((go_on, next, y.collect()))
     };
-    let known = begins.as_ref().map_or(Ok(Some(true)), decided)?;
     if rows > 0 {
         let (Some(trips), Some(true)) = (most, known) else {
             let text = "a loop that collects rows, of a number of steps that is not known when it is compiled";
@@ -150,15 +196,13 @@ fn traced_loop(
         init.push(begin);
         let refs: Vec<&Tensor> = init.iter().collect();
         let (last, stacked) = scan(&options, &refs, &[], |k, carried, _| {
-            let mut y = run(k, &carried[..n])?.into_iter();
-            let go_on = y.next().ok_or_else(|| value_error("a body without a condition"))?;
-            let mut next: Vec<Tensor> = y.by_ref().take(n).collect();
+            let (go_on, mut next, rows) = run(k, &carried[..n])?;
             if go_on.handle().fact().value.as_ref().is_none_or(|v| v.to_i64_vec() != [1]) {
                 let text = "a loop that collects rows and may end early has no shape before it runs";
                 return Err(Error::new(ErrorKind::NoValue, text));
             }
             next.push(go_on.reshape(&[])?);
-            Ok((next, y.map(Collect::All).collect()))
+            Ok((next, rows.into_iter().map(Collect::All).collect()))
         })?;
         return Ok(last.into_iter().take(n).chain(stacked).map(Value::Tensor).collect());
     }
@@ -171,9 +215,8 @@ fn traced_loop(
     let some = |init: &[Tensor]| -> Result<Vec<Tensor>> {
         let refs: Vec<&Tensor> = init.iter().collect();
         let (y, _) = while_loop(most, &refs, |k, carried| {
-            let mut y = run(k, carried)?.into_iter();
-            let go_on = y.next().ok_or_else(|| value_error("a body without a condition"))?;
-            Ok((y.collect(), go_on.reshape(&[])?))
+            let (go_on, next, _) = run(k, carried)?;
+            Ok((next, go_on.reshape(&[])?))
         })?;
         Ok(y)
     };

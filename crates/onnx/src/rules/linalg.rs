@@ -51,6 +51,11 @@ fn gemm(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 fn fused_matmul(c: &Cx<'_>) -> Result<Vec<Value>> {
+    for name in ["transBatchA", "transBatchB"] {
+        if c.flag(name, false)? {
+            return Err(c.unknown(name, 1));
+        }
+    }
     let turned = |i: usize, name: &str| -> Result<Tensor> {
         if c.flag(name, false)? { c.x(i)?.t() } else { Ok(c.x(i)?.clone()) }
     };

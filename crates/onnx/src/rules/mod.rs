@@ -92,6 +92,12 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static Row>
     rows.iter().copied().find(|r| r.since <= version)
 }
 
+/// All rows.
+#[cfg(test)]
+pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
+    FAMILIES.iter().copied().flatten()
+}
+
 /// The supported operator whose name is most like another one, if it is like it at all.
 pub(crate) fn nearest(domain: &str, op: &str) -> Option<&'static str> {
     // a name of any length would make any work

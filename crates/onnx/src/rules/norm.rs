@@ -25,6 +25,10 @@ pub(super) const ROWS: &[Row] = &[
 fn batch_norm(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, scale, bias, mean, var) = (c.x(0)?, c.x(1)?, c.x(2)?, c.x(3)?, c.x(4)?);
     let eps = c.real("epsilon", 1e-5)?;
+    // before version 9 statistics may be of each place instead of each channel
+    if c.int("spatial", 1)? != 1 {
+        return Err(c.unknown("spatial", c.int("spatial", 1)?));
+    }
     let training = c.opset() >= 14 && c.flag("training_mode", false)?;
     if !training {
         // the parameters may be of another float than the input

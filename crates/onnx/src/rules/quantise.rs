@@ -99,10 +99,10 @@ fn dequantize(c: &Cx<'_>) -> Result<Vec<Value>> {
 fn dynamic(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let (low, high) = (x.min()?.minimum(0.0)?, x.max()?.maximum(0.0)?);
     let scale = high.sub(&low)?.div(255.0)?;
-    // of zeros alone any scale is right
-    let safe = scale.eq(0.0)?.where_cond(&scale.ones_like()?, &scale)?;
-    let zero = low.neg()?.div(&safe)?.round()?.clamp(0.0, 255.0)?.cast(DType::U8)?;
-    Ok((rounded(&x.div(&safe)?, Some(&zero), DType::U8)?, scale, zero))
+    // of zeros alone any scale is right but 0, by which what dequantises divides; ONNX Runtime has 1
+    let scale = scale.eq(0.0)?.where_cond(&scale.ones_like()?, &scale)?;
+    let zero = low.neg()?.div(&scale)?.round()?.clamp(0.0, 255.0)?.cast(DType::U8)?;
+    Ok((rounded(&x.div(&scale)?, Some(&zero), DType::U8)?, scale, zero))
 }
 
 /// The product of integers, each less its zero point: one for all, for each row of `a`, or for each column of `b`.

@@ -118,7 +118,12 @@ fn space_to_depth(c: &Cx<'_>) -> Result<Vec<Value>> {
     if b == 0 || h % b != 0 || w % b != 0 {
         return Err(shape_error(format!("shape {} in blocks of {b} x {b}", x.shape())));
     }
-    let y = x.reshape(&signed(&[n, channels, h / b, b, w / b, b]))?.permute(&[0, 3, 5, 1, 2, 4])?;
+    let order = match c.string("mode", "DCR")? {
+        "DCR" => [0, 3, 5, 1, 2, 4],
+        "CRD" => [0, 1, 3, 5, 2, 4],
+        other => return Err(c.unknown("mode", other)),
+    };
+    let y = x.reshape(&signed(&[n, channels, h / b, b, w / b, b]))?.permute(&order)?;
     one(y.reshape(&signed(&[n, channels * b * b, h / b, w / b]))?)
 }
 

@@ -56,6 +56,48 @@ fn a_loop_ends_when_its_condition_does() {
     assert_eq!(both(&m, &[HostTensor::scalar(3f32)])[0].to_vec::<f32>().expect("floats"), [192.0]);
 }
 
+/// A loop that lays a row behind what it carries, in each of `n` steps.
+fn growing(n: Option<i64>) -> ModelProto {
+    let body = graph(
+        &["i", "c", "v"],
+        vec![
+            node("Identity", &["c"], &["go"]),
+            node("Cast", &["i"], &["number"]).int("to", 1),
+            node("Reshape", &["number", "row"], &["last"]),
+            node("Concat", &["v", "last"], &["next"]).int("axis", 0),
+        ],
+        &["go", "next"],
+    );
+    let mut g = graph(&["x"], vec![node("Loop", &["n", "", "x"], &["y"]).graph("body", body)], &["y"]);
+    g.initializer.push(ints("row", &[1], &[1]));
+    match n {
+        Some(n) => g.initializer.push(ints("n", &[], &[n])),
+        None => g.input.push(value("n")),
+    }
+    model(g)
+}
+
+#[test]
+fn what_a_loop_of_a_constant_count_carries_may_grow() {
+    for n in [3i64, 200] {
+        let m = growing(Some(n));
+        let want: Vec<f32> = std::iter::once(7.0).chain((0..n).map(|i| i as f32)).collect();
+        assert_eq!(both(&m, &[vector(&[7.0])])[0].to_vec::<f32>().expect("floats"), want);
+        let fact = remat_types::Fact::new(remat_types::DType::F32, [1]);
+        assert!(load(&m).expect("a model").trace(&[fact]).expect("well formed").is_some());
+    }
+}
+
+#[test]
+fn a_growing_loop_of_more_steps_than_are_written_out_is_run_node_by_node() {
+    let fact = |dtype, dims: &[usize]| remat_types::Fact::new(dtype, dims);
+    let x = fact(remat_types::DType::F32, &[1]);
+    let long = load(&growing(Some(5000))).expect("a model");
+    assert!(long.trace(std::slice::from_ref(&x)).expect("well formed").is_none());
+    let asked = load(&growing(None)).expect("a model");
+    assert!(asked.trace(&[x, fact(remat_types::DType::I64, &[])]).expect("well formed").is_none());
+}
+
 #[test]
 fn a_scan_adds_up_rows() {
     let body = vec![node("Add", &["s", "r"], &["sum"]), node("Identity", &["sum"], &["row"])];

@@ -4,6 +4,7 @@ mod control;
 mod files;
 mod hostile;
 mod rules;
+mod versions;
 
 use prost::Message;
 use remat_runtime::Device;

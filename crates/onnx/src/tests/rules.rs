@@ -278,3 +278,17 @@ fn patches_of_sizes_that_no_image_has_are_errors() {
     assert_eq!(kind(call(&[2, 2], &[1, 2], plain.0.clone(), vec![most, 0, most, 0], [1, 2, 2])), ErrorKind::Value);
     assert_eq!(kind(call(&[2, 2], &[1, 2], vec![1], plain.1, [1, 2, 2])), ErrorKind::Shape);
 }
+
+#[test]
+fn zeros_have_a_scale_by_which_they_can_be_read_again() {
+    let quantise = node("DynamicQuantizeLinear", &["x"], &["q", "scale", "zero"]);
+    let back = node("QuantizeLinear", &["x", "scale", "zero"], &["again"]);
+    let m = model(graph(&["x"], vec![quantise, back], &["q", "scale", "zero", "again"]));
+    // as ONNX Runtime has it: 1 of zeros alone
+    let y = both(&m, &[vector(&[0.0, 0.0, 0.0])]);
+    assert_eq!(y[0].to_vec::<u8>().expect("u8"), [0; 3]);
+    assert_eq!((y[1].to_f64_vec(), y[2].to_vec::<u8>().expect("u8")), (vec![1.0], vec![0]));
+    assert_eq!(y[3].to_vec::<u8>().expect("u8"), [0; 3]);
+    let y = both(&m, &[vector(&[0.0, 5.0, 2.0])]);
+    assert_eq!(y[0].to_vec::<u8>().expect("u8"), [0, 255, 102]);
+}

@@ -7,7 +7,7 @@ use crate::Apply;
 use crate::index::{PutFn, Scatter, Take};
 use crate::order::{Cumulate, CumulateFn, SearchSorted, Sort, TopK};
 use crate::pointwise::{Arange, BinaryFn, Compare, CompareFn, Fill, UnaryFn, Where};
-use crate::random::{RandomPermutation, Uniform};
+use crate::random::{RandomPermutation, Uniform, Weights};
 use crate::reduce::{Reduce, ReduceFn};
 use crate::shape::{BroadcastTo, Slice};
 
@@ -168,7 +168,8 @@ pub fn histogram<A: Apply>(cx: &A, x: A::Value, edges: A::Value, weight: Option<
 /// `n` draws by the weights of the last axis of `p`, which need not add up to 1: `[.., n]` of I64. With replacement by the inverse
 /// of the distribution, without by the largest of weights over exponential numbers (Efraimidis and Spirakis, 2006).
 ///
-/// Errors: DType for other dtypes than floats, Axis for rank 0, Value for more draws than weights without replacement.
+/// Errors: DType for other dtypes than floats, Axis for rank 0, Value for more draws than weights without replacement; when it runs,
+/// those of [`Weights`]: what has no weight is never drawn.
 #[track_caller]
 pub fn multinomial<A: Apply>(cx: &A, p: A::Value, key: A::Value, n: usize, replacement: bool) -> Result<A::Value> {
     let Fact { dtype, shape, .. } = cx.fact(&p);
@@ -182,7 +183,8 @@ pub fn multinomial<A: Apply>(cx: &A, p: A::Value, key: A::Value, n: usize, repla
     if k == 0 || (!replacement && n > k) {
         return Err(Error::new(ErrorKind::Value, format!("{n} draws from {k} weights")));
     }
-    let p = cast(cx, p, dtype)?;
+    let least = if replacement { usize::from(n > 0) } else { n };
+    let p = cx.apply1(Weights { least }, [cast(cx, p, dtype)?])?;
     let unit = |shape| Uniform { dtype, shape, lo: 0.0.into(), hi: 1.0.into() };
     if !replacement {
         let u = cx.apply1(unit(shape), [key])?;

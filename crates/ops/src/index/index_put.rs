@@ -15,8 +15,7 @@ use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 /// `y = x`, with `src` put where index tensors name elements together, as [`Index`] reads them: `y[index] = f(y[index], src)`,
 /// in row-major order of `src`.
 ///
-/// `src` has the shape that `Index` gives, and the dtype of `x`. The gradient of a `src` that another one overwrites is that of
-/// the one that stays (as in PyTorch): it is right where no place is named twice. Errors: those of [`Index`]; DType or Shape for
+/// `src` has the shape that `Index` gives, and the dtype of `x`. The gradient of a `src` that another one overwrites is 0. Errors: those of [`Index`]; DType or Shape for
 /// another `src`, and DType for the sum or the product of bools.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: any, src: any, index..: int), gradient(x, src))]
@@ -63,12 +62,15 @@ impl Op for IndexPut {
         let with = |values: &[Var]| -> SmallVec<[Var; 6]> {
             values.iter().copied().chain((2..count).map(|i| cx.x(i))).collect()
         };
+        // of one position, rows are apart
+        let over = (2..count).try_fold(Shape::scalar(), |s, i| s.broadcast(&cx.fact(cx.x(i)).shape))?;
         let read = Index { axes: self.axes.clone(), negative: self.negative };
         let rule = PutGrad {
             cx,
             f: self.f,
             put: &|f, x, src| cx.apply(IndexPut { f, ..self.clone() }, &with(&[x, src])),
             get: &|y| cx.apply(read.clone(), &with(&[y])),
+            is_apart: over.elems() <= 1,
         };
         for (to, from) in grads.iter_mut().zip(rule.gradients(dy)?) {
             *to = from;
@@ -98,8 +100,9 @@ impl OpDef for IndexPut {
             || vec![cube(), t(&[1.5f32, -2., 3.25, 0.75, 7., -1.], [2, 3]), t(&[1i64, -2], [2]), t(&[-1i64, 0], [2])];
         vec![
             Sample::new(op(Set, &[0, 1], false), pairs(&[7., 8., 9.]))
-                .gives(vec![t(&[1.0f32, 2., 7., 9., 5., 6.], [2, 3])])
-                .no_grad("a place is named twice"),
+                .gives(vec![t(&[1.0f32, 2., 7., 9., 5., 6.], [2, 3])]),
+            // rows are overwritten whole
+            Sample::new(op(Set, &[1], true), vec![cube(), t(&[0.5f32; 12], [2, 3, 2]), t(&[1i64, -2, 0], [3])]),
             Sample::new(op(Add, &[0, 1], false), pairs(&[7., 8., 9.]))
                 .gives(vec![t(&[1.0f32, 2., 10., 21., 5., 6.], [2, 3])]),
             Sample::new(op(Mul, &[0, 1], false), pairs(&[7., 8., 9.]))

@@ -5,7 +5,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, Result, Scalar, Shape, SmallVec
 use serde::{Deserialize, Serialize};
 
 use crate::args::real_dtype;
-use crate::pointwise::{BinaryFn, Cast, Compare, CompareFn, Fill, UnaryFn, Where};
+use crate::pointwise::{Arange, BinaryFn, Cast, Compare, CompareFn, Fill, UnaryFn, Where};
 use crate::schema::Choice;
 use crate::shape::BroadcastTo;
 use crate::{GradCx, OpRef, Var};
@@ -83,6 +83,8 @@ pub(super) struct PutGrad<'a, 'b> {
     pub(super) put: &'a dyn Fn(PutFn, Var, Var) -> Result<Var>,
     /// What stands where each element of the source goes; 0 for one that goes nowhere.
     pub(super) get: &'a dyn Fn(Var) -> Result<Var>,
+    /// True if no place can be named twice.
+    pub(super) is_apart: bool,
 }
 
 impl PutGrad<'_, '_> {
@@ -90,9 +92,11 @@ impl PutGrad<'_, '_> {
     pub(super) fn gradients(&self, dy: Var) -> Result<[Option<Var>; 2]> {
         match self.f {
             PutFn::Set => {
-                let of = self.cx.fact(self.cx.x(1));
+                let (c, of) = (self.cx.build(), self.cx.fact(self.cx.x(1)));
                 let zeros = || constant(self.cx, of.dtype, &of.shape, 0.0);
-                self.needed(|| (self.put)(PutFn::Set, dy, zeros()?), || (self.get)(dy))
+                let dsrc =
+                    || if self.is_apart { (self.get)(dy) } else { c.keep_where(self.stays(&of)?, (self.get)(dy)?) };
+                self.needed(|| (self.put)(PutFn::Set, dy, zeros()?), dsrc)
             }
             PutFn::Add => self.needed(|| Ok(dy), || (self.get)(dy)),
             PutFn::Mul => self.of_product(dy),
@@ -104,6 +108,18 @@ impl PutGrad<'_, '_> {
         let dx = if self.cx.needs(0) { Some(dx()?) } else { None };
         let dsrc = if self.cx.needs(1) { Some(dsrc()?) } else { None };
         Ok([dx, dsrc])
+    }
+
+    /// Where an element of the source is the last that was set at its place: what puts their numbers there tells.
+    fn stays(&self, src: &Fact) -> Result<Var> {
+        let (cx, len) = (self.cx, src.elems());
+        let dtype = if i32::try_from(len).is_ok() { DType::I32 } else { DType::I64 };
+        let numbers = cx.apply(Arange { dtype, start: 0.into(), step: 1.into(), len }, &[])?;
+        let numbers = cx.build().reshape(numbers, &src.shape)?;
+        let shape = cx.fact(cx.x(0)).shape;
+        let nothing = cx.apply(Fill { dtype, shape, value: Scalar::Int(0) }, &[])?;
+        let last = (self.get)((self.put)(PutFn::Set, nothing, numbers)?)?;
+        cx.apply(Compare { f: CompareFn::Eq }, &[last, numbers])
     }
 
     fn is(&self, v: Var, number: f64) -> Result<Var> {

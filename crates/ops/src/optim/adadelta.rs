@@ -13,7 +13,7 @@ use crate::{OpDef, Sample};
 ///
 /// `(param, grad, lr, square, delta) -> (param, square, delta)`: `g = grad + weight_decay param`;
 /// `square = rho square + (1 - rho) g^2`; `d = sqrt(delta + eps) / sqrt(square + eps) g`;
-/// `delta = rho delta + (1 - rho) d^2`; `param -= lr d`. All but `lr`, a rank-0 f32, have the parameter's float dtype and
+/// `delta = rho delta + (1 - rho) d^2`; `param -= lr d`. All but `lr`, a rank-0 f32 (or f64, as the parameter), have the parameter's float dtype and
 /// shape.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a `rho` outside `0 .. 1` or a negative or non-finite

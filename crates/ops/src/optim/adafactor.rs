@@ -18,7 +18,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `col = (1 - w) col + w mean_r grad^2`, `v = row col / max(mean row, eps1)`, or `v = (1 - w) v + w grad^2`;
 /// `u = grad / sqrt(max(v, eps1^2))`;
 /// `param = param (1 - lr weight_decay) - u max(eps2, rms param) min(lr, 1 / sqrt step) / max(1, rms u / d)`, with root mean
-/// squares of the whole parameter before the step. `lr` is a rank-0 f32, `step` a rank-0 i64 from 1 on; all others have the
+/// squares of the whole parameter before the step. `lr` is a rank-0 f32 (or f64, as the parameter), `step` a rank-0 i64 from 1 on; all others have the
 /// parameter's float dtype.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Axis for a rank below 2 if `factored`, Value for a `beta2_decay` above 0, a `d` that is not above 0, a
@@ -105,7 +105,7 @@ impl Op for AdafactorUpdate {
         }
         let shapes = if self.factored { adafactor_shapes(&param) } else { vec![param.clone()] };
         want_like(x[1], x[0], "the gradient")?;
-        want_rate(x[2])?;
+        want_rate(x[2], x[0])?;
         want_step(x[3])?;
         for (f, shape) in x[4..].iter().zip(&shapes) {
             want_dtype(f, x[0].dtype, "a second moment")?;

@@ -12,7 +12,7 @@ use crate::{OpDef, Sample};
 /// One step of Adagrad (Duchi et al., JMLR 2011), as `torch.optim.Adagrad` computes it.
 ///
 /// `(param, grad, lr, step, sum) -> (param, sum)`: `g = grad + weight_decay param`; `sum += g^2`;
-/// `param -= lr / (1 + (step - 1) lr_decay) g / (sqrt sum + eps)`. All but `lr`, a rank-0 f32, and `step`, a rank-0 i64 from
+/// `param -= lr / (1 + (step - 1) lr_decay) g / (sqrt sum + eps)`. All but `lr`, a rank-0 f32 (or f64, as the parameter), and `step`, a rank-0 i64 from
 /// 1 on, have the parameter's float dtype and shape.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a negative or non-finite number or a step below 1. Not

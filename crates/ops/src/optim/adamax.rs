@@ -13,7 +13,7 @@ use crate::{OpDef, Sample};
 /// One step of AdaMax (Kingma and Ba, ICLR 2015, algorithm 2), as `torch.optim.Adamax` computes it.
 ///
 /// `(param, grad, lr, step, m, u) -> (param, m, u)`: `g = grad + weight_decay param`; `m = beta1 m + (1 - beta1) g`;
-/// `u = max(beta2 u, |g| + eps)`; `param -= lr / (1 - beta1^step) m / u`. All but `lr`, a rank-0 f32, and `step`, a rank-0
+/// `u = max(beta2 u, |g| + eps)`; `param -= lr / (1 - beta1^step) m / u`. All but `lr`, a rank-0 f32 (or f64, as the parameter), and `step`, a rank-0
 /// i64 from 1 on, have the parameter's float dtype and shape.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a beta outside `0 .. 1`, a negative or non-finite number,

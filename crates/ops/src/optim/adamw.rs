@@ -16,7 +16,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `g = grad + weight_decay param`; `m = beta1 m + (1 - beta1) g`; `v = beta2 v + (1 - beta2) g^2`;
 /// `param -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)`. With `amsgrad` (Reddi et al., ICLR 2018)
 /// `most = max(most, v)` stands for `v` in that; it begins as zeros. The first four and `most` have the parameter's float dtype and
-/// shape, `lr` is a rank-0 f32, `step` a rank-0 i64, `t >= 1`.
+/// shape, `lr` is a rank-0 f32 (or f64, as the parameter), `step` a rank-0 i64, `t >= 1`.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a beta outside `0 .. 1`, a negative or non-finite number,
 /// or a step below 1. Not differentiable.
@@ -63,7 +63,7 @@ impl Op for AdamWUpdate {
         for (f, name) in [(x[1], "the gradient"), (x[2], "the first moment"), (x[3], "the second moment")] {
             want_like(f, x[0], name)?;
         }
-        want_rate(x[4])?;
+        want_rate(x[4], x[0])?;
         want_dtype(x[5], DType::I64, "the step")?;
         want_shape(x[5], &[], "the step")?;
         let y = Fact::new(x[0].dtype, x[0].shape.clone());

@@ -13,7 +13,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 ///
 /// `(param, grad, lr, step, m, v) -> (param, m, v)`: `m = beta1 m + (1 - beta1) g`; `v = beta2 v + (1 - beta2) g^2`;
 /// `r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay param`;
-/// `param -= lr |param| / |r| r`, and `lr r` where either norm is 0. All but `lr`, a rank-0 f32, and `step`, a rank-0 i64
+/// `param -= lr |param| / |r| r`, and `lr r` where either norm is 0. All but `lr`, a rank-0 f32 (or f64, as the parameter), and `step`, a rank-0 i64
 /// from 1 on, have the parameter's float dtype and shape; norms are of the whole parameter.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a beta outside `0 .. 1`, a negative or non-finite number,
@@ -54,7 +54,7 @@ impl Op for LambUpdate {
         self.numbers()?;
         want_float(x[0], "the parameter")?;
         want_like(x[1], x[0], "the gradient")?;
-        want_rate(x[2])?;
+        want_rate(x[2], x[0])?;
         want_step(x[3])?;
         want_like(x[4], x[0], "the first moment")?;
         want_like(x[5], x[0], "the second moment")?;

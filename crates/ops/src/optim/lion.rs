@@ -11,7 +11,7 @@ use crate::{OpDef, Sample};
 /// One step of Lion (Chen et al., NeurIPS 2023, algorithm 2).
 ///
 /// `(param, grad, lr, m) -> (param, m)`: `param = param (1 - lr weight_decay) - lr sign(beta1 m + (1 - beta1) grad)`;
-/// `m = beta2 m + (1 - beta2) grad`. All but `lr`, a rank-0 f32, have the parameter's float dtype and shape.
+/// `m = beta2 m + (1 - beta2) grad`. All but `lr`, a rank-0 f32 (or f64, as the parameter), have the parameter's float dtype and shape.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a beta outside `0 .. 1` or a weight decay that is negative
 /// or not finite. Not differentiable.

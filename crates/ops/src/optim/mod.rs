@@ -30,12 +30,17 @@ use remat_types::{DType, Fact, Result};
 use crate::In;
 use crate::args::{want_dtype, want_shape};
 
-/// Errors (DType, Shape) unless `f` is a rank-0 f32.
-fn want_rate(f: &Fact) -> Result<()> {
-    want_dtype(f, DType::F32, "the learning rate")?;
+/// Errors (DType, Shape) unless `f` is a rank-0 f32, or f64 for a parameter of f64, whose steps an f32 would round.
+fn want_rate(f: &Fact, param: &Fact) -> Result<()> {
+    if !(f.dtype == DType::F64 && param.dtype == DType::F64) {
+        want_dtype(f, DType::F32, "the learning rate")?;
+    }
     want_shape(f, &[], "the learning rate")
 }
 
 fn rate(x: &In<'_>) -> Result<f64> {
+    if x.dtype() == DType::F64 {
+        return Ok(x.slice::<f64>()?[0]);
+    }
     Ok(f64::from(x.slice::<f32>()?[0]))
 }

@@ -16,7 +16,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// the gradient, as in AdamW; `m = beta1 m + (1 - beta1) g`; `v = beta2 v + (1 - beta2) g^2`; with
 /// `mu(t) = beta1 (1 - 0.96^(t momentum_decay) / 2)`: `product = mu(t) product`, and
 /// `param -= lr ((1 - mu(t)) / (1 - product) g + mu(t + 1) / (1 - product mu(t + 1)) m) / (sqrt(v / (1 - beta2^t)) + eps)`.
-/// The first two and `m` and `v` have the parameter's float dtype and shape; `lr` is a rank-0 f32, `step` a rank-0 i64 from
+/// The first two and `m` and `v` have the parameter's float dtype and shape; `lr` is a rank-0 f32 (or f64, as the parameter), `step` a rank-0 i64 from
 /// 1 on, `product` a rank-0 f64 that begins as 1.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a beta outside `0 .. 1`, a negative or non-finite number,
@@ -68,7 +68,7 @@ impl Op for NAdamUpdate {
         self.check()?;
         want_float(x[0], "the parameter")?;
         want_like(x[1], x[0], "the gradient")?;
-        want_rate(x[2])?;
+        want_rate(x[2], x[0])?;
         want_step(x[3])?;
         want_like(x[4], x[0], "the first moment")?;
         want_like(x[5], x[0], "the second moment")?;

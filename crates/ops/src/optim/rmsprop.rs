@@ -15,7 +15,7 @@ use crate::{OpDef, Sample};
 /// `(param, grad, lr, square, mean?, buffer?) -> (param, square, mean?, buffer?)`: `g = grad + weight_decay param`;
 /// `square = alpha square + (1 - alpha) g^2`; `mean = alpha mean + (1 - alpha) g` and `v = square - mean^2` if `centered`,
 /// else `v = square`; `buffer = momentum buffer + g / (sqrt v + eps)` with momentum; `param -= lr buffer`. All have the
-/// parameter's float dtype and shape, `lr` is a rank-0 f32. Mean and buffer are there where the options need them.
+/// parameter's float dtype and shape, `lr` is a rank-0 f32 (or f64, as the parameter). Mean and buffer are there where the options need them.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for an `alpha` outside `0 .. 1` or a negative or non-finite
 /// number. Not differentiable.

@@ -57,7 +57,7 @@ pub(super) fn infer<R: ElementRule>(rule: &R, x: &[&Fact]) -> Result<Facts> {
     rule.check()?;
     want_float(x[0], "the parameter")?;
     want_like(x[1], x[0], "the gradient")?;
-    want_rate(x[2])?;
+    want_rate(x[2], x[0])?;
     if R::TAKES_STEP {
         want_step(x[3])?;
     }

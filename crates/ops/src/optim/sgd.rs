@@ -6,14 +6,14 @@ use crate::args::{not_differentiable, not_taken, number, outputs, want_float, wa
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
-use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
+use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 
 /// One step of stochastic gradient descent, as `torch.optim.SGD` computes it.
 ///
 /// `(param, grad, buffer, lr) -> (param, buffer)`: `g = grad + weight_decay param`, of `-grad` if it is to `maximize`;
 /// `buffer = momentum buffer + (1 - dampening) g`; `param -= lr (nesterov ? g + momentum buffer : buffer)`.
 /// Without momentum there is no buffer: `(param, grad, lr) -> param`. The buffer begins as zeros, which with no dampening
-/// is PyTorch's first step. All tensors have the parameter's float dtype and shape; `lr` is a rank-0 f32, so that a
+/// is PyTorch's first step. All tensors have the parameter's float dtype and shape; `lr` is a rank-0 f32 (or f64, as the parameter), so that a
 /// schedule does not make a new op.
 ///
 /// Errors: DType or Shape for tensors that do not fit, Value for a negative or non-finite number, or for Nesterov with
@@ -65,10 +65,10 @@ impl Op for SgdUpdate {
         let y = Fact::new(x[0].dtype, x[0].shape.clone());
         if self.has_buffer() {
             want_like(x[2], x[0], "the momentum buffer")?;
-            want_rate(x[3])?;
+            want_rate(x[3], x[0])?;
             return Ok(smallvec![y.clone(), y]);
         }
-        want_rate(x[2])?;
+        want_rate(x[2], x[0])?;
         Ok(smallvec![y])
     }
 
@@ -143,6 +143,11 @@ impl OpDef for SgdUpdate {
                 .no_grad(why),
             Sample::new(op(0.5, 0.0, true, 0.0), vec![p.clone(), g.clone(), b.clone(), lr(1.0)])
                 .gives(vec![v(&[-0.25, -3.5]), v(&[1.5, 1.0])])
+                .no_grad(why),
+            // the rate of an f64 is not rounded to an f32
+            Sample::new(op(0.0, 0.0, false, 0.0), vec![t(&[0.0f64], [1]), t(&[1.0f64], [1]), t(&[0.1f64], [])])
+                .gives(vec![t(&[-0.1f64], [1])])
+                .within(Tolerance::Exact)
                 .no_grad(why),
             Sample::new(op(0.9, 0.0, false, 1e-4), vec![big(0.1), big(0.2), big(0.3), lr(0.1)]).no_grad(why),
             Sample::new(op(0.5, 0.0, false, 0.0), vec![p.clone(), g.clone(), v(&[1.0]), lr(0.1)])

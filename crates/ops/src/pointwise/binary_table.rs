@@ -194,6 +194,8 @@ rows! {
         Grad2::Chain { a: None, b: Some(|c, [a, b, _, dy]| c.neg(c.mul(dy, gamma_density(c, a, b)?)?)) };
     /// The derivative for `a` of a gamma number `b` of shape `a`, at an unchanged value of its distribution function. No gradient.
     GammaSlope = "gamma_slope", (float |a, b| a.with(b, special::gamma_slope)), Nothing, Grad2::None;
+    /// As `gamma_slope` for the logarithm of the number, of which `b` is the logarithm. No gradient.
+    GammaLogSlope = "gamma_log_slope", (float |a, b| a.with(b, special::gamma_log_slope)), Nothing, Grad2::None;
     /// `a / b`, 0 where `b` is 0: the derivative of a norm, say, which is `x / norm`.
     DivOrZero = "div_or_zero", (float |a, b| if b == 0.0 { 0.0 } else { a / b }), Nothing,
         Grad2::Chain {

@@ -492,4 +492,15 @@ pub(super) mod special {
         let change = sign * (8.0 * across(h) - across(2.0 * h)) / (12.0 * h);
         change / ((a - 1.0) * x.ln() - x - lgamma(a)).exp()
     }
+
+    /// [`gamma_slope`] for `ln x`.
+    pub(crate) fn gamma_log_slope(a: f64, ln_x: f64) -> f64 {
+        /// Below it `P(a, x)` is `x^a / gamma(a + 1)` to all digits.
+        const SMALL: f64 = -40.0;
+        if ln_x < SMALL && a > 0.0 && a.is_finite() {
+            return (digamma(a + 1.0) - ln_x) / a;
+        }
+        let x = ln_x.exp();
+        gamma_slope(a, x) / x
+    }
 }

@@ -8,7 +8,7 @@ use crate::sample::t;
 use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 
-/// `key -> y`: independent numbers uniform in `[lo, hi)`, up to rounding to `dtype`.
+/// `key -> y`: independent numbers uniform in `[lo, hi)`, rounded to `dtype`, but none to `hi`.
 ///
 /// `key: u64 [2]`; `y` has the given dtype and shape. 24 random bits an element, 53 for f64.
 ///

@@ -8,12 +8,14 @@ mod dropout;
 mod fold_in;
 mod noise;
 mod shaped;
+mod weights;
 
 pub use draw::{Bernoulli, Normal, RandomPermutation, Uniform};
 pub use dropout::Dropout;
 pub use fold_in::FoldIn;
 pub use noise::{alpha_dropout, dropout_parts, gumbel, rrelu};
 pub use shaped::{GammaSample, PoissonSample};
+pub use weights::Weights;
 
 use remat_kernels::philox::Stream;
 use remat_types::{DType, Fact, Result};

@@ -6,7 +6,7 @@ use crate::host::arity;
 use crate::pointwise::{Compare, CompareFn, UnaryFn};
 use crate::sample::t;
 use crate::schema::Params;
-use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
+use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 
 /// `y = ln sum exp(x)` over `axes`, of floats: the maximum is taken out first, so nothing overflows.
 ///
@@ -70,6 +70,13 @@ impl OpDef for LogSumExp {
         vec![
             Sample::new(op(&[1], false), vec![t(&[1.0f64, 2., 3., 0., 0., 0.], [2, 3])])
                 .gives(vec![t(&[3.407_605_964_444_38f64, 1.098_612_288_668_11], [2])]),
+            // beside a largest of 0 the others are all of the result
+            Sample::new(op(&[1], false), vec![t(&[0.0f64, -40., -1., 0., -700., 0.], [2, 3])])
+                .gives(vec![t(&[0.313_261_687_518_222_8_f64, std::f64::consts::LN_2], [2])]),
+            Sample::new(op(&[1], false), vec![t(&[0.0f64, -40., -40., 0.], [2, 2])])
+                .gives(vec![t(&[4.248_354_255_291_589e-18f64; 2], [2])])
+                .within(Tolerance::Ulp(4))
+                .no_grad("the one above checks it"),
             Sample::new(op(&[0], true), vec![t(&[1000.0f32, 5.0, 1000.0, -5.0], [2, 2])])
                 .gives(vec![t(&[1_000.693_1f32, 5.000_045_3], [1, 2])])
                 .no_grad("the digits of 1000 leave too few for differences"),

@@ -3,6 +3,7 @@
 mod all_finite;
 mod arg_reduce;
 mod log_sum_exp;
+mod prod_grad;
 mod reduce_op;
 mod var;
 

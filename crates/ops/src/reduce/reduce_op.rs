@@ -2,10 +2,11 @@ use remat_kernels::reduce::{self, Num, Plan, Reducer};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec, Storage, bf16, f16, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
+use super::prod_grad::grad_prod;
 use super::{not_empty, reduced_elems, reduced_shape, with_ones};
 use crate::args::real_dtype;
 use crate::host::arity;
-use crate::pointwise::{BinaryFn, Cast, Compare, CompareFn, UnaryFn, Where};
+use crate::pointwise::{BinaryFn, Cast, Compare, CompareFn, UnaryFn};
 use crate::sample::t;
 use crate::schema::{Choice, Params};
 use crate::shape::BroadcastTo;
@@ -46,7 +47,7 @@ pub enum ReduceFn {
 /// within blocks and in f64 across them, rounded once; the order depends on sizes only. No axes: `f` of single elements.
 ///
 /// Errors: Axis for one out of range or named twice; DType outside the domain of `f`; Shape for the max or min of
-/// nothing. The gradient of a product is right where elements are zero; its own gradient is not, there.
+/// nothing. The gradients of a product, of all orders, are right where elements are zero.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: any), gradient(x))]
 pub struct Reduce {
@@ -154,19 +155,6 @@ impl ReduceFn {
 }
 
 impl Reduce {
-    /// The gradient of a product: `dy` times the product of the others, which division gives only where no element is 0.
-    fn grad_prod(cx: &GradCx<'_>, x: Var, y: Var, dy: Var, axes: &SmallVec<[usize; 4]>) -> Result<Var> {
-        let c = cx.build();
-        let is = |f, v: f64, x: Var| cx.apply(Compare { f }, &[x, c.constant(v, &x)?]);
-        let is_zero = is(CompareFn::Eq, 0.0, x)?;
-        let nonzero = cx.apply(Where, &[is_zero, c.constant(1.0, &x)?, x])?;
-        let keep = |f, v: Var| cx.apply(Reduce { f, axes: axes.clone(), keepdims: true }, &[v]);
-        let zeros = keep(ReduceFn::Sum, cx.apply(Cast { dtype: cx.fact(x).dtype }, &[is_zero])?)?;
-        let others = c.keep_where(is(CompareFn::Eq, 1.0, zeros)?, keep(ReduceFn::Prod, nonzero)?)?;
-        let slope = cx.apply(Where, &[is_zero, others, c.div(y, nonzero)?])?;
-        c.mul(dy, slope)
-    }
-
     /// Where `x` is the extreme `y`. A NaN among the elements is the extreme, and equals nothing.
     fn chosen(cx: &GradCx<'_>, x: Var, y: Var) -> Result<Var> {
         let equal = cx.apply(Compare { f: CompareFn::Eq }, &[x, y])?;
@@ -202,7 +190,7 @@ impl Op for Reduce {
             ReduceFn::Sum => spread(dy)?,
             ReduceFn::Mean => spread(c.scale(dy, 1.0 / n as f64)?)?,
             ReduceFn::SumSqr => c.bin(BinaryFn::SquareGrad, dy, x)?,
-            ReduceFn::Prod => Self::grad_prod(cx, x, y()?, dy, &self.axes)?,
+            ReduceFn::Prod => grad_prod(cx, x, dy, &self.axes)?,
             ReduceFn::Norm => c.mul(c.bin(BinaryFn::DivOrZero, x, y()?)?, dy)?,
             ReduceFn::Max | ReduceFn::Min => {
                 let chosen = Self::chosen(cx, x, y()?)?;
@@ -255,6 +243,19 @@ impl OpDef for Reduce {
             Sample::new(op(Mean, &[1], false), vec![x()]).gives(vec![t(&[2.0f32, 5.5 / 3.0], [2])]),
             Sample::new(op(Mean, &[0], false), vec![t::<f32>(&[], [0])]).gives(vec![t(&[f32::NAN], [])]),
             Sample::new(op(Prod, &[1], false), vec![x()]).gives(vec![t(&[6.0f32, -130.0], [2])]),
+            // zeros are factors like others, to all orders
+            Sample::new(op(Prod, &[1], false), vec![t(&[2.0f32, 0., 3., 0., 0., 1.5, -2., 0.5, 0., 3.], [2, 5])])
+                .gives(vec![t(&[0.0f32, 0.], [2])]),
+            Sample::new(
+                op(Prod, &[2, 0], true),
+                vec![t(&[2.0f32, 0., 3., 0., -1., 1.5, 0., 0.5, 0., 3., 4., 2.], [2, 2, 3])],
+            )
+            .gives(vec![t(&[0.0f32, 0.], [1, 2, 1])]),
+            Sample::new(op(Prod, &[0], false), vec![t(&[300.0f32, 300., 0.001].map(f16::from_f32), [3])])
+                .gives(vec![t(&[90.0f32].map(f16::from_f32), [])]),
+            Sample::new(op(Prod, &[0], false), vec![t::<f32>(&[], [0, 2])])
+                .gives(vec![t(&[1.0f32, 1.], [2])])
+                .no_grad("empty"),
             Sample::new(op(Prod, &[0], false), vec![t::<i32>(&[], [0])]).gives(vec![t(&[1i32], [])]),
             Sample::new(op(Prod, &[1], true), vec![t(&[16i8, 16, 2, -3], [2, 2])]).gives(vec![t(&[0i8, -6], [2, 1])]),
             Sample::new(op(Max, &[1], false), vec![x()]).gives(vec![t(&[3.0f32, 6.5], [2])]),

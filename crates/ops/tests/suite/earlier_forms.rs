@@ -2,6 +2,7 @@
 
 use remat_ops::attention::{Attention, AttentionGrad};
 use remat_ops::optim::{AdamWUpdate, SgdUpdate};
+use remat_ops::random::GammaSample;
 use remat_ops::{OpRef, Registry};
 
 #[test]
@@ -29,4 +30,11 @@ fn updates_that_were_written_before_their_last_options_are_read() {
     let (momentum, none) = (0.5.into(), 0.0.into());
     let op = SgdUpdate { momentum, dampening: none, nesterov: false, weight_decay: none, maximize: false };
     assert_eq!(read(sgd), OpRef::new(op));
+}
+
+#[test]
+fn gamma_numbers_that_were_written_before_their_logarithms_are_read() {
+    let form = serde_json::from_str(r#"{"op": "gamma_sample", "v": 1, "params": {}}"#).expect("JSON");
+    let op = Registry::builtin().load(&form).expect("of version 1");
+    assert_eq!(op, OpRef::new(GammaSample { log: false }));
 }

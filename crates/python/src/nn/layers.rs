@@ -1,16 +1,18 @@
 //! Compiled layers by kind.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use remat::nn::{
     BatchNorm, BatchNormOptions, Conv, ConvNorm, ConvOptions, ConvTranspose, Dropout, Embedding, EmbeddingOptions,
-    Extents, GroupNorm, InitCx, InstanceNorm, Layer, LayerNorm, Linear, LinearOptions, Module, PadMode, RmsNorm,
-    SpectralNorm, Visit, Walk, WeightNorm,
+    Extents, GroupNorm, InitCx, InstanceNorm, Label, Layer, LayerNorm, Linear, LinearOptions, Mode, Module, Momentum,
+    PadMode, RmsNorm, Rng, SpectralNorm, Tap, Tapped, Visit, Visitor, Walk, WeightNorm, adopting,
 };
-use remat::{DType, Device, Padding, Result, Shape, Tensor};
+use remat::runtime::tracing;
+use remat::{DType, Device, Error, ErrorKind, Padding, Result, Shape, Tensor};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -23,8 +25,22 @@ use crate::tensor::{Output, extract_tensor};
 use crate::{call, dtype};
 
 /// A layer of the library; Python's classes hold one each.
-#[pyclass(name = "_NativeLayer", module = "remat._remat", frozen)]
-pub(crate) struct NativeLayer(Held);
+#[pyclass(name = "_NativeLayer", module = "remat._remat", frozen, weakref)]
+pub(crate) struct NativeLayer {
+    held: Held,
+    /// Parts, by name, for which modules of Python's compute.
+    replaced: Mutex<Vec<String>>,
+    /// Another layer was made in its place, since an option changed.
+    is_retired: Arc<AtomicBool>,
+}
+
+impl Visit for NativeLayer {
+    /// Without the parts that are Python's.
+    fn visit(&self, at: &mut Walk<'_>) {
+        at.visit_without(self.module(), &self.replaced());
+    }
+}
+impl Module for NativeLayer {}
 
 /// A layer that makes one tensor of another, or one of several tensors.
 pub(crate) enum Held {
@@ -59,8 +75,24 @@ impl Held {
 }
 
 impl NativeLayer {
-    pub(crate) fn module(&self) -> &dyn Module {
-        match &self.0 {
+    fn of(held: Held) -> NativeLayer {
+        NativeLayer { held, replaced: Mutex::default(), is_retired: Arc::default() }
+    }
+
+    fn replaced(&self) -> Vec<String> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets a compiled function see that an option of the layer changed.
+    fn used(&self) {
+        if tracing::is_tracing() {
+            let is_retired = self.is_retired.clone();
+            tracing::guard(move || !is_retired.load(Ordering::Relaxed));
+        }
+    }
+
+    fn module(&self) -> &dyn Module {
+        match &self.held {
             Held::One(layer) => layer,
             Held::Several(layer) => &**layer,
         }
@@ -68,7 +100,7 @@ impl NativeLayer {
 
     /// Errors: TypeError for a layer of several tensors.
     fn one(&self) -> PyResult<&Shared> {
-        match &self.0 {
+        match &self.held {
             Held::One(layer) => Ok(layer),
             Held::Several(_) => Err(PyTypeError::new_err("a layer of several tensors, where one of one is needed")),
         }
@@ -76,7 +108,7 @@ impl NativeLayer {
 
     /// Errors: TypeError for a layer of one tensor.
     fn several(&self) -> PyResult<&dyn Several> {
-        match &self.0 {
+        match &self.held {
             Held::One(_) => Err(PyTypeError::new_err("a layer of one tensor, where one of several is needed")),
             Held::Several(layer) => Ok(&**layer),
         }
@@ -123,7 +155,8 @@ struct ConvNormArgs {
 struct BatchNormArgs {
     channels: usize,
     eps: f64,
-    momentum: f64,
+    /// None for the mean over all batches.
+    momentum: Option<f64>,
     affine: bool,
     track_running_stats: bool,
 }
@@ -174,8 +207,9 @@ pub(super) fn conv_options<const D: usize>(o: &ConvArgs) -> PyResult<ConvOptions
 /// What makes a layer, once its options are read.
 pub(super) type Make = Box<dyn FnOnce(&mut InitCx) -> Result<Held> + Send>;
 
+/// Options of a layer or an optimiser. Errors: TypeError naming the option that is of another type.
 pub(super) fn read<T: DeserializeOwned>(text: &str) -> PyResult<T> {
-    serde_json::from_str(text).map_err(json)
+    serde_json::from_str(text).map_err(|e| super::wrong_option(text, &e))
 }
 
 fn conv<const D: usize>(text: &str) -> PyResult<Make>
@@ -210,7 +244,8 @@ where
     let o: BatchNormArgs = read(text)?;
     let options = BatchNormOptions {
         eps: o.eps,
-        momentum: o.momentum,
+        momentum: o.momentum.unwrap_or(BatchNormOptions::default().momentum),
+        cumulative: o.momentum.is_none(),
         affine: o.affine,
         track_running_stats: o.track_running_stats,
         ..BatchNormOptions::default()
@@ -275,6 +310,98 @@ fn make(kind: &str, text: &str) -> PyResult<Make> {
     })
 }
 
+fn lies_in(name: &str, part: &str) -> bool {
+    name.strip_prefix(part).is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('.'))
+}
+
+fn each(layer: &NativeLayer, visitor: &mut dyn Visitor) {
+    layer.module().visit(&mut Walk::new(visitor, ""));
+}
+
+/// The mode that a name is to have, if it is to change.
+type NewMode<'f> = &'f dyn Fn(&str) -> Option<bool>;
+
+/// Sets and reads modes by name, of those that lie somewhere.
+struct Modes<'f> {
+    lies: &'f dyn Fn(&str) -> bool,
+    set: Option<NewMode<'f>>,
+    found: BTreeMap<String, bool>,
+}
+
+impl Visitor for Modes<'_> {
+    fn mode(&mut self, name: &str, m: &Mode) {
+        if !(self.lies)(name) {
+            return;
+        }
+        if let Some(on) = self.set.and_then(|set| set(name)) {
+            m.set_training(on);
+        }
+        self.found.insert(name.to_owned(), m.is_training());
+    }
+}
+
+/// Sets all momenta.
+struct Momenta(f64);
+
+impl Visitor for Momenta {
+    fn momentum(&mut self, _: &str, m: &Momentum) {
+        m.set(self.0);
+    }
+}
+
+/// Finds whether a part takes a tap.
+struct Takers<'p> {
+    part: &'p str,
+    found: bool,
+}
+
+impl Visitor for Takers<'_> {
+    fn label(&mut self, name: &str, l: &Label) {
+        self.found |= name == self.part && l.takes_tap();
+    }
+}
+
+/// Sets the tap of a part.
+struct Taps<'p> {
+    part: &'p str,
+    tap: Option<Arc<dyn Tap>>,
+    done: Option<Result<()>>,
+}
+
+impl Visitor for Taps<'_> {
+    fn label(&mut self, name: &str, l: &Label) {
+        if name == self.part && l.takes_tap() {
+            self.done = Some(l.set_tap(self.tap.clone()));
+        }
+    }
+}
+
+/// Functions of Python's around a layer.
+struct PyTap {
+    before: Py<PyAny>,
+    after: Py<PyAny>,
+}
+
+fn tensor_of(x: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let not = || PyTypeError::new_err(format!("a hook or a part gives one tensor, not {}", x.get_type()));
+    extract_tensor(x)?.ok_or_else(not)
+}
+
+impl Tap for PyTap {
+    fn before(&self, x: &Tensor) -> Result<Tapped> {
+        call::back(|py| {
+            let given = self.before.bind(py).call1((x.clone().object(py)?,))?;
+            let (is_done, made): (bool, Bound<'_, PyAny>) = given.extract()?;
+            let made = tensor_of(&made)?;
+            Ok(if is_done { Tapped::Output(made) } else { Tapped::Input(made) })
+        })
+    }
+
+    fn after(&self, x: &Tensor, y: Tensor) -> Result<Tensor> {
+        call::back(|py| tensor_of(&self.after.bind(py).call1((x.clone().object(py)?, y.object(py)?))?))
+    }
+}
+
 #[pymethods]
 impl NativeLayer {
     /// A layer of a kind with options as JSON, whose parameters begin from the keys of `generator`.
@@ -298,14 +425,34 @@ impl NativeLayer {
                 layer
             })
         })
-        .map(NativeLayer)
+        .map(NativeLayer::of)
+    }
+
+    /// A layer of a kind with these parameters, which it takes in its order. Errors: ValueError where they do not fit.
+    #[staticmethod]
+    fn with_parameters(
+        py: Python<'_>,
+        kind: &str,
+        options: &str,
+        device: &Bound<'_, PyDevice>,
+        of: &Bound<'_, PyAny>,
+        parameters: Vec<(String, Bound<'_, PyAny>)>,
+    ) -> PyResult<Self> {
+        let make = make(kind, options)?;
+        let (device, dtype): (Device, DType) = (device.get().0.clone(), dtype::extract(of)?);
+        let parameters = super::named(parameters)?.into_iter().map(|(_, p)| p).collect();
+        call::run(py, move || {
+            let mut cx = InitCx { device, dtype, rng: Rng::new(0) };
+            adopting(parameters, || make(&mut cx))
+        })
+        .map(NativeLayer::of)
     }
 
     /// A layer whose weight is a length times a direction, in the place of one with a weight.
     #[staticmethod]
     fn weight_norm(py: Python<'_>, of: &Bound<'_, NativeLayer>, name: &str) -> PyResult<Self> {
         let inner = of.get().one()?.clone();
-        call::run(py, || WeightNorm::new(inner, name)).map(|l| NativeLayer(Held::one(l)))
+        call::run(py, || WeightNorm::new(inner, name)).map(|l| NativeLayer::of(Held::one(l)))
     }
 
     /// A layer whose weight is divided by its largest singular value, in the place of one with a weight.
@@ -320,11 +467,12 @@ impl NativeLayer {
     ) -> PyResult<Self> {
         let (inner, generator) = (of.get().one()?.clone(), generator.get());
         let made = || generator.0.with(|rng| SpectralNorm::with(inner, name, iterations, eps, rng));
-        call::run(py, made).map(|l| NativeLayer(Held::one(l)))
+        call::run(py, made).map(|l| NativeLayer::of(Held::one(l)))
     }
 
     fn forward(&self, x: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let py = x.py();
+        self.used();
         let layer = self.one()?;
         let x = extract_tensor(x)?.ok_or_else(|| PyTypeError::new_err("a layer takes a tensor"))?;
         call::run(py, || layer.forward(&x))?.object(py)
@@ -332,6 +480,7 @@ impl NativeLayer {
 
     /// The outputs for several tensors, of which some may be None; `how` is JSON.
     fn call(&self, py: Python<'_>, x: Vec<Option<Bound<'_, PyAny>>>, how: &str) -> PyResult<Vec<Py<PyAny>>> {
+        self.used();
         let layer = self.several()?;
         let not = || PyTypeError::new_err("a layer takes tensors");
         let one = |x: Option<Bound<'_, PyAny>>| x.map(|x| extract_tensor(&x)?.ok_or_else(not)).transpose();
@@ -360,6 +509,72 @@ impl NativeLayer {
 
     fn set_training(&self, on: bool) {
         self.module().set_training(on);
+    }
+
+    /// Lets a part, and what is within it, train or evaluate.
+    fn set_training_of(&self, part: &str, on: bool) {
+        each(self, &mut Modes { lies: &|name| lies_in(name, part), set: Some(&|_| Some(on)), found: BTreeMap::new() });
+    }
+
+    /// Which parts train, as JSON by name.
+    fn modes(&self) -> PyResult<String> {
+        let mut all = Modes { lies: &|_| true, set: None, found: BTreeMap::new() };
+        each(self, &mut all);
+        serde_json::to_string(&all.found).map_err(json)
+    }
+
+    fn load_modes(&self, modes: &str) -> PyResult<()> {
+        let modes: BTreeMap<String, bool> = serde_json::from_str(modes).map_err(json)?;
+        each(self, &mut Modes { lies: &|_| true, set: Some(&|name| modes.get(name).copied()), found: BTreeMap::new() });
+        Ok(())
+    }
+
+    /// Replaces the weight of a batch in running statistics. Errors: ValueError outside 0 ..= 1.
+    fn set_momentum(&self, momentum: f64) -> PyResult<()> {
+        if !(0.0..=1.0).contains(&momentum) {
+            return Err(PyValueError::new_err(format!("the momentum is {momentum}, must be 0 to 1")));
+        }
+        each(self, &mut Momenta(momentum));
+        Ok(())
+    }
+
+    /// Says that another layer was made in its place: compiled functions that called it trace anew.
+    fn retire(&self, py: Python<'_>) -> PyResult<()> {
+        call::run(py, || {
+            tracing::refuse("changing an option of a layer");
+            self.is_retired.store(true, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    /// Puts functions around a part that is a layer of one tensor, or takes them away: `before(x)` gives False and what the part is to
+    /// read, or True and the result; `after(x, y)` the result. If the part is replaced, its own state is none of the layer's. Errors:
+    /// TypeError for a part that takes none.
+    #[pyo3(signature = (part, around, is_replaced))]
+    fn tap(
+        &self,
+        py: Python<'_>,
+        part: &str,
+        around: Option<(Py<PyAny>, Py<PyAny>)>,
+        is_replaced: bool,
+    ) -> PyResult<()> {
+        let tap = around.map(|(before, after)| Arc::new(PyTap { before, after }) as Arc<dyn Tap>);
+        let mut labels = Taps { part, tap, done: None };
+        call::run(py, || {
+            self.module().visit(&mut Walk::new(&mut labels, ""));
+            labels.done.take().unwrap_or_else(|| Err(Error::new(ErrorKind::DType, "no layer of one tensor")))
+        })?;
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        replaced.retain(|name| name != part);
+        replaced.extend(is_replaced.then(|| part.to_owned()));
+        Ok(())
+    }
+
+    /// True if a part is a layer of one tensor, around which functions may be put.
+    fn takes_tap(&self, part: &str) -> bool {
+        let mut all = Takers { part, found: false };
+        self.module().visit(&mut Walk::new(&mut all, ""));
+        all.found
     }
 
     /// Names the scopes of its parts, for errors and reports.

@@ -101,6 +101,18 @@ pub(crate) fn json(e: serde_json::Error) -> PyErr {
     PyValueError::new_err(e.to_string())
 }
 
+/// Options that are not what they should be, as TypeError or ValueError: which one, without the words of the form that they came in. `text` is an object of JSON.
+pub(super) fn wrong_option(text: &str, e: &serde_json::Error) -> PyErr {
+    let said = e.to_string();
+    let said = said.split(" at line ").next().unwrap_or(&said);
+    // the last name before the place of the error
+    let before = text.get(..e.column()).unwrap_or(text);
+    let name = before.rmatch_indices("\":").next().and_then(|(end, _)| before[..end].rsplit('"').next());
+    let said = said.replace("expected usize", "expected a whole number of at least 0").replace("f64", "a number");
+    let said = name.map_or_else(|| said.clone(), |name| format!("the option `{name}` is wrong: {said}"));
+    if said.contains("invalid type") { PyTypeError::new_err(said) } else { PyValueError::new_err(said) }
+}
+
 /// Parameters with their names, as Python gives them.
 pub(super) fn named(all: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(String, Parameter)>> {
     all.into_iter().map(|(name, p)| Ok((name, parameter::extract(&p)?))).collect()
@@ -110,6 +122,15 @@ pub(super) fn named(all: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Strin
 #[pyfunction]
 pub(crate) fn schedule_at(schedule: &str, step: u64) -> PyResult<f64> {
     Ok(serde_json::from_str::<Schedule>(schedule).map_err(json)?.at(step))
+}
+
+/// The momentum against a schedule of one cycle, as JSON, at a step. Errors: TypeError for another schedule.
+#[pyfunction]
+pub(crate) fn cycled_momentum(schedule: &str, step: u64, base: f64, max: f64) -> PyResult<f64> {
+    match serde_json::from_str::<Schedule>(schedule).map_err(json)? {
+        Schedule::OneCycle(cycle) => Ok(cycle.momentum_at(step, base, max)),
+        _ => Err(no_such("momentum of the schedule", schedule)),
+    }
 }
 
 fn parameters(all: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Parameter>> {

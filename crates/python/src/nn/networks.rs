@@ -104,7 +104,7 @@ fn several(net: Result<impl Several + 'static>) -> Result<Held> {
     net.map(Held::several)
 }
 
-/// What makes a network of a config, as JSON; none for a kind that is no network's. Errors: ValueError for another config.
+/// What makes a network of a config, as JSON; none for a kind that is no network's. Errors: TypeError, ValueError for another config.
 pub(super) fn make(kind: &str, text: &str) -> PyResult<Option<Make>> {
     KINDS.iter().find(|k| k.name == kind).map(|k| (k.make)(text)).transpose()
 }

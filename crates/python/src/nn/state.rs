@@ -21,7 +21,7 @@ impl Visit for State {
     fn visit(&self, at: &mut Walk<'_>) {
         self.parameters.iter().for_each(|(name, p)| at.field(name, p));
         // what they share with the parameters above is listed once, under the same names
-        self.layers.iter().for_each(|(name, layer)| at.field(name, layer.get().module()));
+        self.layers.iter().for_each(|(name, layer)| at.field(name, layer.get()));
     }
 }
 impl Module for State {}

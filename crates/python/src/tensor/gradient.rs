@@ -3,12 +3,12 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use remat::nn::Role;
-use remat::{GradHook, Tensor};
+use remat::{Error, ErrorKind, GradHook, Tensor};
 
 use super::parameter::Value;
 use super::{Output, PyTensor, extract_tensor};
 use crate::call;
-use crate::error::or_raise;
+use crate::error::{self, or_raise};
 
 #[pymethods]
 impl PyTensor {
@@ -84,13 +84,31 @@ impl PyTensor {
         Ok(PyTensor::plain(self.tensor(py)?.detach()))
     }
 
-    /// Accumulates the gradient of this tensor (times `gradient`, by default ones) into every leaf it depends on.
+    /// Accumulates the gradient of this tensor into every leaf it depends on: of its only element, or of the sum of its elements times
+    /// those of `gradient`.
     ///
-    /// Errors: NotDifferentiableError if nothing requires a gradient; those of the operators, with the line that called them.
+    /// Errors: NotDifferentiableError if nothing requires a gradient; ShapeError for several elements without `gradient`; those of the
+    /// operators, with the line that called them.
     #[pyo3(signature = (gradient = None, retain_graph = false))]
     fn backward(&self, py: Python<'_>, gradient: Option<&Bound<'_, PyAny>>, retain_graph: bool) -> PyResult<()> {
         let t = self.tensor(py)?;
-        let dy = gradient.map(extract_tensor).transpose()?.flatten();
+        let dy = match gradient {
+            None => None,
+            Some(g) if g.is_none() => None,
+            Some(g) => match extract_tensor(g)? {
+                Some(dy) => Some(dy),
+                None => return Err(PyTypeError::new_err("a gradient is a tensor or None")),
+            },
+        };
+        if dy.is_none() && t.elems() != 1 {
+            let text = format!(
+                "the tensor has shape {}, and one element has a gradient by itself: reduce it by `sum()` or `mean()`, or give a \
+                 gradient of its shape",
+                t.shape()
+            );
+            let e = Error::new(ErrorKind::Shape, text).with_op("backward");
+            return Err(error::exception(py, &e));
+        }
         call::run(py, move || t.backward_with(dy.as_ref(), retain_graph))
     }
 

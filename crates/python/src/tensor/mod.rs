@@ -8,8 +8,6 @@ mod operators;
 mod output;
 pub(crate) mod parameter;
 
-use std::sync::{Mutex, PoisonError};
-
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -23,7 +21,7 @@ use crate::dtype::PyDType;
 use crate::error::or_raise;
 use crate::exit::keep_at_exit;
 use crate::{call, convert, dtype};
-use parameter::Value;
+use parameter::{Plain, Value};
 
 pub(crate) use operand::{Operand, operand};
 pub(crate) use output::Output;
@@ -50,7 +48,7 @@ pub(crate) struct PyTensor {
 impl Drop for PyTensor {
     fn drop(&mut self) {
         keep_at_exit(|| match &self.value {
-            Value::Plain(t) => t.lock().unwrap_or_else(PoisonError::into_inner).device(),
+            Value::Plain(t) => t.peek().device(),
             Value::State(p) => p.device().clone(),
         });
     }
@@ -58,7 +56,7 @@ impl Drop for PyTensor {
 
 impl PyTensor {
     pub(crate) fn plain(t: Tensor) -> Self {
-        PyTensor { value: Value::Plain(Mutex::new(t)) }
+        PyTensor { value: Value::Plain(Plain::new(t)) }
     }
 
     pub(crate) fn state(p: Parameter) -> Self {
@@ -78,13 +76,10 @@ impl PyTensor {
         call::run(py, move || t.to_host())
     }
 
-    /// Replaces the value. Errors: ValueError for a parameter.
+    /// Replaces the value. Errors: ValueError for a parameter; those of [`Plain::replace`].
     fn replace(&self, new: Tensor) -> PyResult<()> {
         match &self.value {
-            Value::Plain(slot) => {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = new;
-                Ok(())
-            }
+            Value::Plain(t) => t.replace(new),
             Value::State(_) => {
                 Err(PyValueError::new_err("a parameter is updated by `set_`, an optimiser or `load_state_dict`"))
             }

@@ -1,19 +1,68 @@
 //! A module's state as Python sees it: a tensor whose value is updated in place.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use remat::Tensor;
 use remat::nn::{Parameter, Role};
+use remat::runtime::tracing;
 
 use super::{PyTensor, extract_tensor};
 use crate::call;
 
+/// A value of its own, which assignment to a part replaces.
+pub(crate) struct Plain {
+    now: Mutex<Tensor>,
+    /// How often it was replaced since a compiled function first read it.
+    version: OnceLock<Arc<AtomicU64>>,
+}
+
+impl Plain {
+    pub(super) fn new(t: Tensor) -> Plain {
+        Plain { now: Mutex::new(t), version: OnceLock::new() }
+    }
+
+    /// The value, untouched by a trace.
+    pub(crate) fn peek(&self) -> Tensor {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The value. A compiled function that reads one from outside is compiled anew once that has been replaced.
+    fn get(&self) -> Tensor {
+        let now = self.peek();
+        if tracing::is_tracing() && !now.handle().is_traced() {
+            let version = self.version.get_or_init(Arc::default).clone();
+            let seen = version.load(Ordering::Acquire);
+            tracing::guard(move || version.load(Ordering::Acquire) == seen);
+        }
+        now
+    }
+
+    /// Replaces the value. Errors (ValueError) within a compiled function for a tensor that neither it made nor its caller gave.
+    pub(super) fn replace(&self, new: Tensor) -> PyResult<()> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if tracing::is_tracing() && !now.handle().is_traced() {
+            return Err(PyValueError::new_err(
+                "a compiled function assigns to a tensor from outside, which would happen only while it is compiled; give the \
+                 tensor as an argument, or keep it in a `Parameter`, which every run updates",
+            ));
+        }
+        let old = std::mem::replace(&mut *now, new);
+        drop(now);
+        if let Some(version) = self.version.get() {
+            version.fetch_add(1, Ordering::Release);
+        }
+        drop(old);
+        Ok(())
+    }
+}
+
 /// What stands behind a Python tensor.
 pub(crate) enum Value {
-    /// A value of its own, which assignment to a part replaces.
-    Plain(Mutex<Tensor>),
+    /// A value of its own.
+    Plain(Plain),
     /// The present version of a parameter.
     State(Parameter),
 }
@@ -48,7 +97,7 @@ impl Value {
     /// The present tensor. Errors (Closed) if the device was closed in the middle of an update.
     pub(crate) fn get(&self) -> remat::Result<Tensor> {
         match self {
-            Value::Plain(t) => Ok(t.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Value::Plain(t) => Ok(t.get()),
             Value::State(p) => p.get(),
         }
     }
@@ -76,6 +125,12 @@ impl PyParameter {
     #[getter]
     fn is_trained(slf: &Bound<'_, Self>) -> PyResult<bool> {
         Ok(extract(slf.as_any())?.role() == Role::Trained)
+    }
+
+    /// One number for all names of one piece of state, and for no other that is alive.
+    #[getter]
+    fn _address(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Ok(extract(slf.as_any())?.address())
     }
 
     /// True for two names of one piece of state.

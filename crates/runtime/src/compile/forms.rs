@@ -6,7 +6,7 @@ use remat_graph::ir::{GraphPrefix, ShapeDepends, ValueId};
 use remat_ops::Op;
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
 
-use super::function::frozen;
+use super::function::{AfterRun, frozen};
 use super::segments::Segment;
 use super::symbols::SymbolicForms;
 use super::{
@@ -26,6 +26,8 @@ pub struct Form<C> {
     guards: Arc<Vec<Guard>>,
     marks_step: bool,
     needs_gradient: Vec<bool>,
+    after: Arc<Vec<AfterRun>>,
+    number: usize,
     outputs: usize,
     /// For each output of the op, the input that it is the next version of.
     replaces: SmallVec<[Option<u16>; 2]>,
@@ -87,6 +89,16 @@ impl<C: VersionedCell> Form<C> {
     /// For each output, whether a gradient would pass it to a tensor from outside; see [`FunctionTrace::needs_gradient`].
     pub fn needs_gradient(&self) -> &[bool] {
         &self.needs_gradient
+    }
+
+    /// What follows every run of it; see [`FunctionTrace::after`].
+    pub fn after(&self) -> &[AfterRun] {
+        &self.after
+    }
+
+    /// Which of the function's calls traced it; see [`FunctionTrace::number`].
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// Errors with what failed before, which holds this run back.
@@ -154,8 +166,12 @@ impl<C: VersionedCell> Form<C> {
         }
     }
 
-    /// The error of a session of it, which runs no segments before it.
+    /// The error of a session of it, which runs no segments before it, and any number of times.
     pub fn check_session(&self) -> Result<()> {
+        if !self.after.is_empty() {
+            let text = "a session would add the gradient that is there already to every run's; step or drop it first";
+            return Err(Error::new(ErrorKind::Value, text));
+        }
         self.segment.as_ref().map_or(Ok(()), |s| Err(s.in_session()))
     }
 
@@ -283,8 +299,17 @@ impl<C: VersionedCell> Forms<C> {
     /// The form of what a trace found.
     pub(super) fn form(&mut self, facts: Vec<Fact>, traced: FunctionTrace<C>, beside: Beside) -> Result<Form<C>> {
         self.plans += 1;
-        let FunctionTrace { mut graph, mut states, host_inputs, guards: shared, marks_step, needs_gradient, .. } =
-            traced;
+        let FunctionTrace {
+            mut graph,
+            mut states,
+            host_inputs,
+            guards: shared,
+            marks_step,
+            needs_gradient,
+            after,
+            number,
+            ..
+        } = traced;
         let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
         let outputs = graph.outputs().len();
         if self.options.freeze {
@@ -309,6 +334,8 @@ impl<C: VersionedCell> Forms<C> {
             guards: Arc::new(guards),
             marks_step,
             needs_gradient,
+            after,
+            number,
             outputs,
             segment: None,
         })

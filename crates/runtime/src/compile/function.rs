@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_graph::ir::Graph;
+use remat_graph::ir::{Graph, Node, Origin, ValueId};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result};
 
 use super::{Form, SegmentRun, freeze};
@@ -55,6 +55,9 @@ impl<C: VersionedCell> State<C> {
     }
 }
 
+/// What the owner of a function does once a run of a form has been queued.
+pub type AfterRun = Box<dyn Fn() + Send + Sync>;
+
 /// A function at some input types, as a trace found it.
 #[derive(Clone)]
 pub struct FunctionTrace<C> {
@@ -72,9 +75,46 @@ pub struct FunctionTrace<C> {
     pub needs_gradient: Vec<bool>,
     /// Where it asked for sizes that only a run knows; at the last, the trace may have ended.
     pub cuts: Vec<GraphBreak>,
+    /// What follows every run of the whole function, in order. The caller's to do.
+    pub after: Arc<Vec<AfterRun>>,
+    /// Which of the function's calls traced it, counted from 1.
+    pub number: usize,
 }
 
 impl<C: VersionedCell> FunctionTrace<C> {
+    /// Errors (Value), with what differs, unless `again` found the same: [`CompileOptions::check_trace`](super::CompileOptions).
+    pub fn check_same(&self, again: &Self) -> Result<()> {
+        let (a, b) = (&self.graph, &again.graph);
+        let results = |g: &Graph| {
+            let outputs = g.outputs().iter().map(|o| Some(o.value));
+            outputs.chain(g.states().iter().map(|s| s.next)).collect::<Vec<_>>()
+        };
+        let alike =
+            self.takes_the_same(again) && self.needs_gradient == again.needs_gradient && results(a) == results(b);
+        let found = b.begins_with(a).and_then(|()| a.begins_with(b)).and_then(|()| match alike {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Value, "it takes other tensors from outside, or gives others")),
+        });
+        found.map_err(|e| {
+            let text = format!(
+                "the function does not do the same when it is traced a second time ({}): it reads something that changes from \
+                 call to call, such as a clock, numbers drawn on the host, an iterator, or state that it writes. Every later \
+                 run would have what the first call had; give it to the function as an argument",
+                e.message()
+            );
+            let e = Error::new(ErrorKind::Value, text);
+            // a number of the host is a constant, which the first of its readers knows the line of
+            let is_other = |v: &ValueId| match (&a.value(*v).origin, &b.value(*v).origin) {
+                (Origin::Constant(x), Origin::Constant(y)) => x != y,
+                _ => false,
+            };
+            let differs =
+                |(m, n): &(&Node, &Node)| m.op != n.op || m.x != n.x || m.x.iter().any(is_other);
+            let site = a.nodes().iter().zip(b.nodes()).find(differs).and_then(|(_, n)| n.site);
+            site.map_or(e.clone(), |s| e.with_call_site(s))
+        })
+    }
+
     /// True for a trace at another size that uses the same tensors from outside, alike.
     pub(super) fn takes_the_same(&self, other: &Self) -> bool {
         let same = |(a, b): (&State<C>, &State<C>)| a.is_used_like(b);

@@ -36,7 +36,7 @@ mod tests;
 pub use budget::{Beside, RunBudget};
 pub use forms::{Form, Forms, Launched};
 pub use freeze::freeze;
-pub use function::{Function, FunctionTrace, State, VersionedCell};
+pub use function::{AfterRun, Function, FunctionTrace, State, VersionedCell};
 pub use graph::{CompileCx, CompiledGraph};
 pub use options::CompileOptions;
 pub use segments::SegmentRun;

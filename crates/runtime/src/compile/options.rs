@@ -23,12 +23,16 @@ pub struct CompileOptions {
     /// Compiled forms that are kept, at least 1; the one used longest ago goes first. A function whose shapes follow from
     /// values ([`tracing::size`](crate::tracing::size)) takes one for each segment, and one for each size that comes.
     pub forms: usize,
+    /// Traces the function twice whenever it is compiled, and refuses one whose traces differ: it reads something that changes
+    /// from call to call (a clock, numbers drawn on the host, an iterator, state that it writes), of which every run would have
+    /// what the first call had.
+    pub check_trace: bool,
 }
 
 impl Default for CompileOptions {
     fn default() -> Self {
         let passes = PassOptions::default();
-        CompileOptions { passes, memory_budget: None, freeze: false, symbols: None, forms: 16 }
+        CompileOptions { passes, memory_budget: None, freeze: false, symbols: None, forms: 16, check_trace: false }
     }
 }
 

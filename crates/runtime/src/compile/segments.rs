@@ -298,9 +298,10 @@ impl<C: VersionedCell> Forms<C> {
         let taken: Vec<ValueId> = segment.takes.iter().map(|t| t.1).collect();
         let graph = t.graph.piece(&taken, &results)?;
         let beside = Beside { bytes: segment.beside_bytes, takes: taken.len() };
-        // the end of a step is the last segment's
-        let marks_step = t.marks_step && segment.end().is_none();
-        self.form(facts, FunctionTrace { graph, marks_step, ..t.clone() }, beside)
+        // the end of a step, and what follows a run, are the last segment's
+        let is_last = segment.end().is_none();
+        let after = if is_last { t.after.clone() } else { Arc::default() };
+        self.form(facts, FunctionTrace { graph, marks_step: t.marks_step && is_last, after, ..t.clone() }, beside)
     }
 
     /// Sees to it that the earlier segments of this call have given what the last form takes: makes and runs those again that

@@ -50,6 +50,11 @@ impl Channel {
         TensorId(self.shared.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// [`TensorId::order`] of what exists is below this, and of what is made from now on at least this.
+    pub fn next_order(&self) -> u64 {
+        self.shared.next_id.load(Ordering::Relaxed)
+    }
+
     fn handle(&self, id: TensorId, fact: Fact) -> Handle {
         Handle::new(id, fact, self.shared.clone())
     }

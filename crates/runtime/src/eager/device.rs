@@ -1,7 +1,7 @@
 //! A device as a value.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use remat_types::{Error, ErrorKind, Result};
@@ -15,6 +15,14 @@ use super::worker;
 use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, KernelSet, StreamId};
 use crate::interrupt;
 use crate::options::DeviceOptions;
+
+/// Devices that were dropped with a failure that nobody read.
+static UNREAD: AtomicUsize = AtomicUsize::new(0);
+
+/// How many devices of this process were dropped with a failure that nobody read: what a program that ends may say by its exit code.
+pub fn dropped_with_failures() -> usize {
+    UNREAD.load(Ordering::Relaxed)
+}
 
 /// The parts of a device that its channels share.
 pub(super) struct Shared {
@@ -65,6 +73,7 @@ impl Drop for Shared {
         if let Err(e) = self.close() {
             // Nobody can be told any more, and a failure must not end unseen.
             eprintln!("remat: device {} was dropped with a failure that nobody read: {e}", self.name);
+            UNREAD.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -139,6 +148,11 @@ impl Device {
         Ok(Channel { shared: self.0.clone(), stream: StreamId(stream) })
     }
 
+    /// A handle that does not keep the device open.
+    pub fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.0))
+    }
+
     /// The name for reports.
     pub fn name(&self) -> &str {
         &self.0.name
@@ -157,6 +171,17 @@ impl Device {
     /// True if values cannot be read from it.
     pub fn is_dry(&self) -> bool {
         self.0.is_dry
+    }
+}
+
+/// A device that this does not keep open.
+#[derive(Clone)]
+pub struct WeakDevice(Weak<Shared>);
+
+impl WeakDevice {
+    /// The device, while anything else keeps it.
+    pub fn upgrade(&self) -> Option<Device> {
+        self.0.upgrade().map(Device)
     }
 }
 

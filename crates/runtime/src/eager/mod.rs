@@ -32,7 +32,7 @@ mod work;
 mod worker;
 
 pub use channel::Channel;
-pub use device::{Device, GiveWay, HostReservation};
+pub use device::{Device, GiveWay, HostReservation, WeakDevice, dropped_with_failures};
 pub use eviction::policy::{Candidate, Choice, ScoredSegment, UnscannedBytes, choose};
 pub use handle::{Handle, TensorId};
 pub use simulation::{CommandStream, Simulation, StreamCommand, simulate, simulate_planned};

@@ -37,6 +37,8 @@ struct Tracing {
     builder: Builder,
     values: FxHashMap<TensorId, ValueId>,
     captured: Vec<Handle>,
+    /// For each captured tensor the handle that [`state`] gave for it, if it did.
+    states: Vec<Option<TensorId>>,
     /// The handles that a function was given, with the line that asked for each: none may outlive the trace.
     made: Vec<(Weak<HandleInner>, Option<CallSite>)>,
     host_inputs: Vec<HostInput>,
@@ -77,6 +79,8 @@ pub struct Traced {
     /// For each state of the graph the tensor that it was when the trace began; of a body, for each input after the given
     /// ones.
     pub captured: Vec<Handle>,
+    /// For each of them the handle that [`state`] gave for it; `None` for one that the function used itself.
+    pub states: Vec<Option<TensorId>>,
     /// What gives the inputs after the given ones.
     pub host_inputs: Vec<HostInput>,
     /// All true as long as the graph stands for the function.
@@ -99,6 +103,12 @@ pub struct TraceResults {
 #[inline]
 pub fn is_tracing() -> bool {
     ACTIVE.get()
+}
+
+/// True once this thread's trace has ended at a size that is not known: what the function does with the error does not matter,
+/// but it must keep no tensor of the trace.
+pub fn has_ended() -> bool {
+    TRACE.with_borrow(|t| t.as_ref().is_some_and(|t| t.ended().is_some()))
 }
 
 fn none(what: &str) -> Error {
@@ -211,6 +221,7 @@ fn begin(
         builder: Builder::new(),
         values: FxHashMap::default(),
         captured: Vec::new(),
+        states: Vec::new(),
         made: Vec::new(),
         host_inputs: Vec::new(),
         guards: Vec::new(),
@@ -235,9 +246,15 @@ fn begin(
         })?;
     }
     let results = f(&x);
-    let has_ended = TRACE.with_borrow(|t| t.as_ref().is_some_and(|t| t.ended().is_some()));
+    let has_ended = has_ended();
     // the graph that ended says what follows, whatever the function made of the error
-    let results = if has_ended { TraceResults { outputs: Vec::new(), updates: Vec::new() } } else { results? };
+    let results = match has_ended {
+        true => {
+            drop(results);
+            TraceResults { outputs: Vec::new(), updates: Vec::new() }
+        }
+        false => results?,
+    };
     let mut t = TRACE.take().ok_or_else(|| none("trace"))?;
     set_trace(t.outer.take().map(|outer| *outer));
     std::mem::forget(ends);
@@ -257,11 +274,11 @@ fn begin(
     }
     drop((results, x));
     let graph = t.builder.finish()?;
-    let Tracing { captured, made, host_inputs, guards, marks_step, cuts, .. } = t;
+    let Tracing { captured, states, made, host_inputs, guards, marks_step, cuts, .. } = t;
     if let Some((_, site)) = made.iter().find(|(h, _)| h.strong_count() > 0) {
         return Err(kept(*site));
     }
-    Ok(Traced { graph, captured, host_inputs, guards, marks_step, cuts })
+    Ok(Traced { graph, captured, states, host_inputs, guards, marks_step, cuts })
 }
 
 /// The number that a tensor, an integer of one element, has: it may decide shapes. In an eager program this reads it. A
@@ -283,6 +300,27 @@ pub fn size_of(n: &HostTensor) -> Result<usize> {
         [n] => usize::try_from(n).map_err(|_| Error::new(ErrorKind::Value, format!("{n} is no size"))),
         _ => Err(Error::new(ErrorKind::Value, format!("{} elements are no single size", n.elems()))),
     }
+}
+
+/// A state of the function that this thread traces, which begins as `h`: a handle of its own, so that two cells which happen
+/// to hold one tensor are two states, and a tensor that was taken out of a cell before is none. `None` where no function is
+/// traced, but the body of an op alone, and for a tensor of another device.
+pub fn state(h: &Handle) -> Option<Handle> {
+    TRACE.with_borrow_mut(|t| {
+        let mut t = t.as_mut()?;
+        while t.is_body {
+            t = t.outer.as_deref_mut()?;
+        }
+        if t.ended().is_some() || t.device != h.channel().device() {
+            return None;
+        }
+        let fact = Fact { value: None, ..h.fact().clone() };
+        let v = t.builder.state(fact.clone(), Some(&format!("s{}", t.captured.len())));
+        let own = t.handle(&h.channel(), v, fact, None);
+        t.captured.push(h.clone());
+        t.states.push(Some(own.id()));
+        Some(own)
+    })
 }
 
 /// A tensor of type `fact` whose value `f` writes: now in an eager program, before every run in a compiled one. Errors:
@@ -421,6 +459,7 @@ impl Tracing {
             false => self.builder.state(h.fact().clone(), Some(&format!("s{}", self.captured.len()))),
         };
         self.captured.push(h.clone());
+        self.states.push(None);
         self.values.insert(h.id(), v);
         Ok(v)
     }

@@ -6,7 +6,9 @@ use remat_runtime::compile::{Form, Function, FunctionTrace, SegmentRun, State, V
 use remat_runtime::tracing::{self, TraceResults, Traced};
 use remat_runtime::{Device, Handle, Kind, TensorId};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result};
+use rustc_hash::FxHashMap;
 
+use super::captured::Restored;
 use super::{Restores, StateCell};
 use crate::Tensor;
 use crate::tape::{self, Leaf, lock};
@@ -33,50 +35,73 @@ impl VersionedCell for CellRef {
 pub(super) struct Closure<F> {
     pub(super) device: Device,
     pub(super) f: F,
+    /// How often `f` was called for a trace.
+    pub(super) calls: usize,
+    /// Traced twice; see [`CompileOptions::check_trace`](super::CompileOptions::check_trace).
+    pub(super) is_checked: bool,
 }
 
 impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Function for Closure<F> {
     type Cell = CellRef;
 
     fn trace(&mut self, facts: &[Fact], sizes: &[usize]) -> Result<FunctionTrace<CellRef>> {
-        let restores = Restores;
-        let mut seen = Vec::new();
-        let mut updated: Vec<Handle> = Vec::new();
-        let mut needs_gradient = Vec::new();
-        let f = &mut self.f;
-        let traced = tracing::trace(&self.device, facts, sizes, |x| {
-            let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
-            let outputs = f(&x);
-            let (cells, updates, gradient_left) = restores.restore();
-            seen = cells;
-            // of a trace that ends at a size the cells are wanted too
-            let outputs = outputs?;
-            needs_gradient = outputs.iter().map(|t| t.edge.as_ref().is_some_and(|e| !e.node.is_freed())).collect();
-            let outputs: Vec<Handle> = outputs.into_iter().map(|t| t.handle).collect();
-            if gradient_left {
-                let text = "a parameter has a gradient at the end of the compiled function, which no run would add to; \
-                            end it with the optimiser's step, or return the gradient (`take_grad`)";
-                return Err(Error::new(ErrorKind::Value, text));
-            }
-            updated = updates.iter().map(|(old, _)| old.clone()).collect();
-            Ok(TraceResults { outputs, updates })
-        })?;
-        drop(restores);
-        let Traced { graph, captured, host_inputs, guards, marks_step, cuts } = traced;
-        let state = |h: Handle| {
-            let cell = seen.iter().find(|s| s.before.handle.id() == h.id());
-            match cell {
-                Some(s) if updated.iter().any(|u| u.id() == h.id()) => State::Updated(CellRef(s.cell.clone())),
-                Some(s) => State::Read(CellRef(s.cell.clone())),
-                None => State::Fixed(h),
-            }
-        };
-        let states = captured.into_iter().map(state).collect();
-        Ok(FunctionTrace { graph, states, host_inputs, guards: Arc::new(guards), marks_step, needs_gradient, cuts })
+        let first = self.trace_once(facts, sizes)?;
+        if !self.is_checked {
+            return Ok(first);
+        }
+        let again = self.trace_once(facts, sizes)?;
+        first.check_same(&again)?;
+        Ok(again)
     }
 
     fn run(&self, form: &Form<CellRef>, x: &[&Handle], run: &mut SegmentRun, site: CallSite) -> Result<Vec<Handle>> {
         self.run_form(form, x, run, site)
+    }
+}
+
+impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Closure<F> {
+    fn trace_once(&mut self, facts: &[Fact], sizes: &[usize]) -> Result<FunctionTrace<CellRef>> {
+        let restores = Restores;
+        let mut found = Restored::default();
+        let mut updated: Vec<TensorId> = Vec::new();
+        let mut needs_gradient = Vec::new();
+        self.calls += 1;
+        let f = &mut self.f;
+        let traced = tracing::trace(&self.device, facts, sizes, |x| {
+            let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
+            // whether gradients are recorded decides what the results lead to
+            let is_recording = tape::is_recording();
+            tracing::guard(move || tape::is_recording() == is_recording);
+            let outputs = f(&x);
+            found = restores.restore();
+            let updates = std::mem::take(&mut found.updates);
+            // of a trace that ends at a size the cells are wanted too, but nothing is updated
+            let outputs = outputs?;
+            if tracing::has_ended() {
+                return Ok(TraceResults { outputs: Vec::new(), updates: Vec::new() });
+            }
+            needs_gradient = outputs.iter().map(|t| t.edge.as_ref().is_some_and(|e| !e.node.is_freed())).collect();
+            let outputs: Vec<Handle> = outputs.into_iter().map(|t| t.handle).collect();
+            if found.gradient_left {
+                let text = "a parameter has a gradient at the end of the compiled function, which no run would add to; \
+                            end it with the optimiser's step, or return the gradient (`grad`, `take_grad`)";
+                return Err(Error::new(ErrorKind::Value, text));
+            }
+            updated = updates.iter().map(|(old, _)| old.id()).collect();
+            Ok(TraceResults { outputs, updates })
+        })?;
+        drop(restores);
+        let Traced { graph, captured, states, host_inputs, guards, marks_step, cuts } = traced;
+        let cells: FxHashMap<TensorId, Arc<dyn StateCell>> = found.cells.into_iter().collect();
+        let state = |(h, own): (Handle, Option<TensorId>)| match own.and_then(|own| Some((own, cells.get(&own)?))) {
+            Some((own, cell)) if updated.contains(&own) => State::Updated(CellRef(cell.clone())),
+            Some((_, cell)) => State::Read(CellRef(cell.clone())),
+            None => State::Fixed(h),
+        };
+        let states = captured.into_iter().zip(states).map(state).collect();
+        let (guards, after) = (Arc::new(guards), Arc::new(found.after));
+        let number = self.calls;
+        Ok(FunctionTrace { graph, states, host_inputs, guards, marks_step, needs_gradient, cuts, after, number })
     }
 }
 

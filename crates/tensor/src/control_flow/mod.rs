@@ -45,8 +45,8 @@ fn traced(
     drop(quiet);
     let used = frame.used();
     drop(frame);
-    if let Some((_, updates, gradient_left)) = restores.map(|r| r.restore())
-        && (!updates.is_empty() || gradient_left)
+    if let Some(found) = restores.map(|r| r.restore())
+        && (!found.updates.is_empty() || found.gradient_left)
     {
         let text = "a parameter is updated, or given a gradient, within a loop or a branch; do it outside";
         return Err(Error::new(ErrorKind::Value, text));

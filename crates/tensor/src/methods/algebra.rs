@@ -1,7 +1,7 @@
 //! Products of several kinds, diagonals, and grids.
 
 use remat_ops::shape::{Reshape, SliceGrad};
-use remat_types::{Error, ErrorKind, Result, Shape, axes_of, axis_of};
+use remat_types::{DType, Error, ErrorKind, Result, Shape, axes_of, axis_of, promote};
 
 use crate::Tensor;
 use crate::site::InOp;
@@ -283,13 +283,34 @@ impl Tensor {
             let difference = self.unsqueeze(-2)?.sub(b.unsqueeze(-3)?)?;
             return difference.norm_of(p, &[-1], false).called("cdist");
         }
+        if matches!(promote(self.dtype(), b.dtype()), DType::F16 | DType::BF16) {
+            // squares are beyond 16 bits where distances are not
+            let wide = self.cast(DType::F32)?.cdist(&b.cast(DType::F32)?, p).called("cdist")?;
+            return wide.cast(promote(self.dtype(), b.dtype()));
+        }
+        let by = Tensor::scale_of_squares(self, b).called("cdist")?;
+        let (x, y) = (self.div(&by)?, b.div(&by)?);
         let squares = |t: &Tensor| t.square()?.sum_over(&[-1], true);
-        let both = squares(self)?.add(squares(b)?.transpose(-2, -1)?)?;
-        let near = both.sub(self.matmul(&b.transpose(-2, -1)?)?.mul(2.0)?)?;
+        let both = squares(&x)?.add(squares(&y)?.transpose(-2, -1)?)?;
+        let near = both.sub(x.matmul(&y.transpose(-2, -1)?)?.mul(2.0)?)?;
         // the derivative of a distance of 0 is 0, and rounding may go below it
         let positive = near.relu()?;
         let at_zero = positive.le(0.0)?;
-        positive.masked_fill(&at_zero, 1.0)?.sqrt()?.masked_fill(&at_zero, 0.0)
+        positive.masked_fill(&at_zero, 1.0)?.sqrt()?.masked_fill(&at_zero, 0.0)?.mul(&by)
+    }
+
+    /// What two tensors are divided by so that sums of their squares neither over- nor underflow: 1, unless their largest element is far
+    /// from it. No gradient, for what it scales is scaled back.
+    #[track_caller]
+    fn scale_of_squares(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let largest = |t: &Tensor| match t.elems() {
+            0 => Tensor::zeros(&t.device(), [], t.dtype()),
+            _ => t.detach().abs()?.max(),
+        };
+        let most = largest(a)?.maximum(&largest(b)?)?;
+        let (low, high) = if most.dtype() == DType::F64 { (1e-100, 1e100) } else { (1e-12, 1e12) };
+        let is_far = most.gt(high)?.logical_or(most.lt(low)?.logical_and(most.gt(0.0)?)?)?;
+        is_far.logical_and(most.is_finite()?)?.where_cond(&most, 1.0)
     }
 
     /// The `p`-norm over axes, `(sum |x|^p)^(1/p)`: `p` may be infinite (the largest), minus infinite (the smallest), 0 (how many are not 0)

@@ -29,7 +29,12 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn full(device: &Device, shape: impl Into<Shape>, dtype: DType, value: impl Into<Scalar>) -> Result<Tensor> {
-        Tensor::source(device, Fill { dtype, shape: shape.into(), value: value.into() })
+        let value = value.into();
+        if !value.fits(dtype) {
+            let text = format!("{} does not fit {dtype}", value.to_f64());
+            return Err(Error::new(ErrorKind::Value, text)).in_op("full");
+        }
+        Tensor::source(device, Fill { dtype, shape: shape.into(), value })
     }
 
     /// Zeros. Errors: Shape too large to address.

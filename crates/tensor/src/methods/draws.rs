@@ -1,7 +1,7 @@
 //! Random numbers of more distributions, pure functions of a key: evaluated twice they give the same bits.
 
 use remat_ops::random::{GammaSample, PoissonSample};
-use remat_types::{DType, Error, ErrorKind, Result, Shape};
+use remat_types::{DType, Error, ErrorKind, Result, Scalar, Shape};
 
 use crate::Tensor;
 use crate::site::InOp;
@@ -17,7 +17,7 @@ impl Tensor {
     }
 
     /// Whole numbers `lo <= x < hi`, each as likely up to 2^-53 of the span; a pure function of `key: u64 [2]`. Errors: DType for
-    /// bools; Value for an empty range or a span of more than 2^53.
+    /// bools; Value for an empty range, a span of more than 2^53, or numbers that `dtype` does not hold.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -35,6 +35,10 @@ impl Tensor {
             let kind = if dtype == DType::Bool { ErrorKind::DType } else { ErrorKind::Value };
             let text = format!("from {lo} to below {hi} as {dtype}: 1 to 2^53 numbers are possible");
             return Err(Error::new(kind, text)).in_op("randint");
+        }
+        if !(Scalar::Int(lo).fits(dtype) && Scalar::Int(hi - 1).fits(dtype)) {
+            let text = format!("from {lo} to below {hi}: {dtype} does not hold these numbers; choose a wider dtype");
+            return Err(Error::new(ErrorKind::Value, text)).in_op("randint");
         }
         let share = Tensor::uniform(key, shape, DType::F64, 0.0, 1.0).called("randint")?;
         let at = share.mul(span as f64)?.floor()?.minimum((span - 1) as f64)?;
@@ -137,7 +141,14 @@ impl Tensor {
     #[doc(alias = "standard_gamma")]
     #[track_caller]
     pub fn gamma_sample(&self, key: &Tensor) -> Result<Tensor> {
-        Tensor::apply1(GammaSample {}, &[key, self])
+        Tensor::apply1(GammaSample { log: false }, &[key, self])
+    }
+
+    /// The logarithms of what [`Tensor::gamma_sample`] gives, which for small shapes is too small for any float; of 16-bit floats in f32.
+    #[track_caller]
+    fn log_gamma_sample(&self, key: &Tensor) -> Result<Tensor> {
+        let wide = if matches!(self.dtype(), DType::F16 | DType::BF16) { self.cast(DType::F32)? } else { self.clone() };
+        Tensor::apply1(GammaSample { log: true }, &[key, &wide])
     }
 
     /// Beta numbers of this tensor's first shapes and the second ones `b`; shapes broadcast. Errors: Shape, DType for other than floats.
@@ -154,10 +165,9 @@ impl Tensor {
     #[track_caller]
     pub fn beta_sample(&self, b: &Tensor, key: &Tensor) -> Result<Tensor> {
         let shape = self.shape().broadcast(b.shape()).in_op("beta_sample")?;
-        let first = self.broadcast_to(shape.clone())?.gamma_sample(&key.key_of(0)?).called("beta_sample")?;
-        let second = b.broadcast_to(shape)?.gamma_sample(&key.key_of(1)?).called("beta_sample")?;
-        let sum = first.add(second)?.maximum(TINY)?;
-        first.div(sum)
+        let first = self.broadcast_to(shape.clone())?.log_gamma_sample(&key.key_of(0)?).called("beta_sample")?;
+        let second = b.broadcast_to(shape)?.log_gamma_sample(&key.key_of(1)?).called("beta_sample")?;
+        first.sub(second)?.sigmoid()?.cast(self.dtype())
     }
 
     /// Shares that add up to 1 along the last axis, of Dirichlet's distribution with this tensor's concentrations. Errors: Axis for rank
@@ -173,9 +183,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn dirichlet_sample(&self, key: &Tensor) -> Result<Tensor> {
-        let parts = self.gamma_sample(key).called("dirichlet_sample")?;
-        let sum = parts.sum_over(&[-1], true).called("dirichlet_sample")?.maximum(TINY)?;
-        parts.div(sum)
+        self.log_gamma_sample(key)
+            .called("dirichlet_sample")?
+            .softmax(-1)
+            .called("dirichlet_sample")?
+            .cast(self.dtype())
     }
 
     /// Poisson numbers of this tensor's means, whole numbers in its dtype; NaN for a negative mean. No gradient. Errors: DType for other

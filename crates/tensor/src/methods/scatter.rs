@@ -17,7 +17,7 @@ impl Tensor {
     /// Of several at one place the last one stays. `src` may be a number.
     ///
     /// `index` may have smaller extents than `src`, and beside `axis` than `self`. The gradient of a `src` that another one
-    /// overwrites is that of the one that stays, as in PyTorch.
+    /// overwrites is 0.
     ///
     /// Errors: Axis; Shape or DType for a `src` or `index` that do not fit; at run time, Index for one outside the axis.
     ///

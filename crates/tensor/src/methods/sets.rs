@@ -183,11 +183,10 @@ impl Tensor {
     }
 
     /// `n` draws by the weights of the last axis, which need not add up to 1, as I64: `[.., n]`. Without `replacement` none is
-    /// drawn twice; where fewer than `n` weights are above 0, others follow. Weights are not negative: draws by others mean
-    /// nothing.
+    /// drawn twice. What has weight 0 is never drawn.
     ///
     /// Errors: DType for other dtypes than floats, or a key that is none; Axis for rank 0; Value for more draws than weights
-    /// without replacement.
+    /// without replacement; when it runs Value for a weight that is negative or not finite, or fewer above 0 than are needed.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -1,6 +1,6 @@
 //! Functions with a gradient of the caller's own.
 
-use remat_tensor::{Tensor, custom, grad, no_grad};
+use remat_tensor::{Kept, Tensor, custom, custom_with_kept, grad, no_grad};
 use remat_types::{DType, ErrorKind, Result};
 
 use crate::support::{assert_close, grad_of, leaf, plain, tensor, values};
@@ -132,4 +132,71 @@ fn what_a_function_captured_is_freed_with_its_part_of_the_graph() {
     assert_eq!(live(), before + 2);
     y.backward().expect("differentiable");
     assert_eq!(live(), before + 2, "the result and the gradient are left");
+}
+
+/// `1 / x`, whose gradient is made of its result.
+fn reciprocal(x: &Tensor) -> Result<Tensor> {
+    let y = vec![x.detach().recip()?];
+    let back = |dy: &[Option<Tensor>], kept: &[Tensor]| {
+        let dy = dy[0].as_ref().expect("used");
+        Ok(vec![Some(dy.mul(&kept[0])?.mul(&kept[0])?.neg()?)])
+    };
+    Ok(custom_with_kept("my_recip", &[x], y, &[Kept::Output(0)], back)?.remove(0))
+}
+
+#[test]
+fn a_kept_output_has_its_history_and_is_freed() {
+    let d = plain();
+    let x = leaf(&d, &[2.0]);
+    let mut g = x.mul(2.0).and_then(|x| reciprocal(&x)).expect("fits"); // 1 / (2 x)
+    for want in [-0.125, 0.125, -0.1875, 0.375] {
+        g = grad(&g, &[&x], true).expect("differentiable").remove(0).expect("used");
+        assert_close(&values(&g), &[want]);
+    }
+    drop(g);
+    let live = || d.channel().stats().expect("open").tensors;
+    let before = live();
+    drop(reciprocal(&x).expect("fits"));
+    assert_eq!(live(), before, "a result that is kept does not keep itself");
+    reciprocal(&x).and_then(|y| y.backward()).expect("differentiable");
+    assert_close(&grad_of(&x), &[-0.25]);
+    let none = custom_with_kept("f", &[&x], vec![x.detach()], &[Kept::Output(1)], |dy, _| Ok(dy.to_vec()));
+    assert_eq!(none.expect_err("one output").kind(), ErrorKind::Arity);
+}
+
+#[test]
+fn a_gradient_of_a_gradient_does_not_pass_what_was_made_on_the_way() {
+    let d = plain();
+    let x = leaf(&d, &[3.0]);
+    let squared = |kept: fn(Tensor) -> Kept| -> Result<Tensor> {
+        let slope = x.detach().mul(2.0)?;
+        let back = |dy: &[Option<Tensor>], kept: &[Tensor]| {
+            let dy = dy[0].as_ref().expect("used");
+            Ok(vec![Some(dy.mul(&kept[0])?)])
+        };
+        Ok(custom_with_kept("my_square", &[&x], vec![x.detach().square()?], &[kept(slope)], back)?.remove(0))
+    };
+    let of = |y: Result<Tensor>| grad(&y?, &[&x], true).map(|mut g| g.remove(0).expect("used"));
+    let g = of(squared(Kept::Intermediate)).expect("of the first order all parts are there");
+    assert_close(&values(&g), &[6.0]);
+    let e = grad(&g, &[&x], false).expect_err("a part is not known");
+    assert_eq!((e.kind(), e.op()), (ErrorKind::NotDifferentiable, Some("my_square")), "{e}");
+    // a constant has no derivative, and whoever keeps it says so
+    let g = of(squared(Kept::Value).and_then(|y| y.mul(&x))).expect("differentiable");
+    assert_close(&values(&grad(&g, &[&x], false).expect("known").remove(0).expect("used")), &[12.0]);
+}
+
+#[test]
+fn gradients_that_nobody_asked_for_are_not_computed() {
+    let d = plain();
+    let (x, w) = (leaf(&d, &[1.0, 2.0]), leaf(&d, &[3.0, 4.0]));
+    let y = x.mul(&w).and_then(|p| p.mul(&x)).and_then(|p| p.sum()).expect("fits"); // sum x^2 w
+    let made = |of: &[&Tensor]| {
+        let before = d.channel().stats().expect("open").executed_ops;
+        let g = grad(&y, of, false).expect("differentiable");
+        g.iter().flatten().for_each(|g| drop(values(g)));
+        d.channel().stats().expect("open").executed_ops - before
+    };
+    assert!(made(&[&w]) < made(&[&x]) && made(&[&x]) < made(&[&x, &w]));
+    assert_close(&values(grad(&y, &[&w], false).expect("known")[0].as_ref().expect("used")), &[1.0, 4.0]);
 }

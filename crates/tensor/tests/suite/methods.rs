@@ -50,6 +50,7 @@ const WITHOUT_METHOD: &[&str] = &[
     "fused",
     "fused_matmul",
     "fused_reduce",
+    "gamma_log_slope",
     "gamma_slope",
     "gather_shards",
     "gelu_grad",
@@ -114,6 +115,7 @@ fn call_maths(x: &Tensor) -> Result<()> {
     let _ = (x.hypot(1.0)?, x.fmod(1.0)?, x.copysign(1.0)?, x.zeta(1.0)?, x.gammainc(1.0)?, x.gammaincc(1.0)?);
     let key = Tensor::new(&x.device(), &[1u64, 2], [2])?;
     let _ = (x.gamma_sample(&key)?, x.poisson_sample(&key)?, Tensor::all_finite(&[x])?);
+    let _ = x.abs()?.multinomial(&key, 1, true)?;
     let a = Tensor::eye(&x.device(), 3, x.dtype())?;
     let _ = (a.cholesky()?, a.solve(&a)?, a.solve_triangular(&a, TriangleOptions::default())?, a.slogdet()?, a.pinv()?);
     let _ = (a.qr()?, a.svd()?, a.eigh()?);

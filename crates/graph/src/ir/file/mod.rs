@@ -4,13 +4,15 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `remat.version` | version of these keys: 1; files without it are of version 1 too |
+//! | `remat.version` | version of these keys: 2, or 1 without a checksum; files without it are of version 1 too |
+//! | `remat.checksum` | CRC-32 of the rest, as `crc32:0123abcd`; encrypted files have none, and are of version 1 |
 //! | `remat.graph` | the graph in the text form, `tensor NAME` for constants |
 //! | `remat.symbols` | of a graph over symbols: `[{"name":"b","least":1,"most":64}]` |
 //! | `remat.graph.1` .. | of a graph over symbols: its forms at the neighbouring sizes ([`Symbolic::corners`]) |
 //! | `remat.cipher` | the cipher, if the tensors are encrypted ([`Key`]) |
 //! | others | what the writer says about the graph: a name, a licence |
 
+mod checksum;
 mod cipher;
 
 use std::collections::{BTreeMap, HashSet};
@@ -35,7 +37,11 @@ const RESERVED: &str = "remat.";
 const GRAPH: &str = "remat.graph";
 const SYMBOLS: &str = "remat.symbols";
 const CIPHER: &str = "remat.cipher";
-const VERSION: (&str, &str) = ("remat.version", "1");
+const VERSION: &str = "remat.version";
+/// The version of files with a checksum. What says that there is one is not the checksum's own key: that may be what is damaged.
+const CHECKED: &str = "2";
+/// That of files without.
+const UNCHECKED: &str = "1";
 
 /// A graph as a file has it.
 #[derive(Clone)]
@@ -109,7 +115,7 @@ impl GraphFile {
             return Err(bad(format!("metadata under `{own}`: keys that begin with `{RESERVED}` are the form's own")));
         }
         let mut text = self.metadata.clone();
-        text.insert(VERSION.0.into(), VERSION.1.into());
+        text.insert(VERSION.into(), if key.is_some() { UNCHECKED } else { CHECKED }.into());
         let base = self.form.example();
         let names = tensor_names(base);
         text.insert(GRAPH.into(), base.print(&|v, _| tensor_text(&names[&v]))?);
@@ -133,16 +139,21 @@ impl GraphFile {
                 tensors.insert(name.clone(), (**data).clone());
             }
         }
-        if let Some(key) = key {
-            text.insert(CIPHER.into(), cipher::NAME.into());
-            tensors = cipher::seal(tensors, &text, key)?;
+        match key {
+            Some(key) => {
+                text.insert(CIPHER.into(), cipher::NAME.into());
+                tensors = cipher::seal(tensors, &text, key)?;
+            }
+            None => {
+                text.insert(checksum::KEY.into(), checksum::of(&text, &tensors));
+            }
         }
         write_safetensors(&tensors, &text)
     }
 
     /// Reads a file, with the ops of `registry`.
     ///
-    /// Errors: Format for no such file, another version, and as [`Graph::parse`]; Value for encrypted tensors without their key.
+    /// Errors: Format for no such file, a damaged one, another version, and as [`Graph::parse`]; Value for encrypted tensors without their key.
     pub fn from_bytes(bytes: &[u8], key: Option<&Key>, registry: &Registry) -> Result<GraphFile> {
         GraphFile::from_tensors(read_safetensors(bytes)?, key, registry)
     }
@@ -158,12 +169,13 @@ impl GraphFile {
     fn from_tensors((tensors, text): TensorsFile, key: Option<&Key>, registry: &Registry) -> Result<GraphFile> {
         let graph =
             text.get(GRAPH).ok_or_else(|| bad(format!("`__metadata__` has no `{GRAPH}`: no graph of Remat")))?;
-        match text.get(VERSION.0) {
-            Some(v) if v != VERSION.1 => {
-                return Err(bad(format!("a file of version `{v}`, and {} is what this release reads", VERSION.1)));
-            }
-            _ => {}
+        let version = text.get(VERSION).map_or(UNCHECKED, String::as_str);
+        if ![UNCHECKED, CHECKED].contains(&version) {
+            let text =
+                format!("a file of version `{version}`, and {UNCHECKED} and {CHECKED} are what this release reads");
+            return Err(bad(text));
         }
+        checksum::check(&text, &tensors, version == CHECKED)?;
         let sealed = match (text.get(CIPHER), key) {
             (None, _) => None,
             (Some(_), None) => {

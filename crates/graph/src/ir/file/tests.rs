@@ -41,7 +41,7 @@ fn names_metadata_and_weights_are_there_for_any_reader() {
     let bytes = fixed().to_bytes(None).expect("writes");
     let (tensors, text) = read_safetensors(&bytes).expect("a safetensors file");
     assert_eq!(tensors["layer weight"].to_vec::<f32>().expect("f32"), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    assert_eq!((&*text["remat.version"], &*text["name"]), ("1", "rows"));
+    assert_eq!((&*text["remat.version"], &*text["name"]), ("2", "rows"));
     let again = GraphFile::from_bytes(&bytes, None, &registry()).expect("reads");
     assert_eq!(again.metadata, fixed().metadata);
     assert_eq!(again.form.example().to_text().expect("prints"), rows(4).expect("a graph").to_text().expect("prints"));
@@ -76,6 +76,45 @@ fn weights_are_once_in_memory_for_all_sizes() {
     };
     let (a, b) = (s.instantiate(&[5]).expect("fits"), s.instantiate(&[9]).expect("fits"));
     assert!(Arc::ptr_eq(&weight(&a).expect("there"), &weight(&b).expect("there")));
+}
+
+/// Files of versions before there was a checksum.
+fn unchecked(file: &GraphFile) -> Vec<u8> {
+    let bytes = file.to_bytes(None).expect("writes");
+    let (tensors, mut text) = read_safetensors(&bytes).expect("a safetensors file");
+    text.remove(checksum::KEY);
+    text.insert(VERSION.into(), UNCHECKED.into());
+    write_safetensors(&tensors, &text).expect("writes")
+}
+
+#[test]
+fn every_byte_that_is_flipped_is_found_out() {
+    let key = Key::new([7; 32]);
+    for (file, key) in [(fixed(), None), (symbolic(), None), (fixed(), Some(&key))] {
+        let bytes = file.to_bytes(key).expect("writes");
+        assert!(GraphFile::from_bytes(&bytes, key, &registry()).is_ok());
+        for at in 0..bytes.len() {
+            for flip in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= flip;
+                let read = GraphFile::from_bytes(&damaged, key, &registry());
+                assert!(read.is_err(), "byte {at} of {} with {flip:#x}", bytes.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_weight_is_called_that_and_files_without_a_checksum_are_read() {
+    let mut bytes = fixed().to_bytes(None).expect("writes");
+    *bytes.last_mut().expect("weights") ^= 1;
+    let e = GraphFile::from_bytes(&bytes, None, &registry()).map(drop).expect_err("a flipped bit");
+    assert!(e.kind() == ErrorKind::Format && e.message().contains("damaged"), "{e}");
+    for file in [fixed(), symbolic()] {
+        let again = GraphFile::from_bytes(&unchecked(&file), None, &registry()).expect("reads");
+        let text = |f: &GraphFile| f.form.example().to_text().expect("prints");
+        assert_eq!(text(&again), text(&file));
+    }
 }
 
 #[test]
@@ -141,9 +180,12 @@ fn wrong_files_are_errors() {
     for n in 0..bytes.len() {
         assert!(GraphFile::from_bytes(&bytes[..n], None, &registry()).is_err(), "cut to {n}");
     }
-    let (tensors, text) = read_safetensors(&bytes).expect("a safetensors file");
+    let (tensors, mut text) = read_safetensors(&bytes).expect("a safetensors file");
+    // of another text the checksum says enough
+    text.remove(checksum::KEY);
+    text.insert(VERSION.into(), UNCHECKED.into());
     let table = [
-        ("remat.version", "2", "version `2`"),
+        ("remat.version", "3", "version `3`"),
         ("remat.symbols", "[]", "other"),
         ("remat.symbols", "nonsense", "remat.symbols"),
         ("remat.symbols", r#"[{"name":"n","least":1,"most":4}]"#, "room"),

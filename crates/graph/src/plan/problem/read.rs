@@ -30,16 +30,18 @@ impl Spec {
     /// Reads the JSON form; names are resolved by [`Problem::new`].
     ///
     /// # Errors
-    /// [`remat_types::ErrorKind::Format`], with the place: a missing field, a wrong type, a number that is negative, not
-    /// whole or too large.
+    /// [`remat_types::ErrorKind::Format`], with the place: a missing field, one that there is not, a wrong type, a number that is
+    /// negative, not whole or too large.
     pub fn from_json(text: &str) -> Result<Spec> {
         Spec::from_object(&json::document(text)?)
     }
 
     fn from_object(top: &Object) -> Result<Spec> {
+        json::only(top, &["version", "align", "values", "ops", "outputs", "spill"])?;
         Ok(Spec {
             align: json::number_or(top, "align", 1)?,
             values: json::objects(top, "values", |v| {
+                json::only(v, &["name", "bytes"])?;
                 Ok((json::text(v, "name")?.to_owned(), json::number(v, "bytes")?))
             })?,
             ops: json::objects(top, "ops", op)?,
@@ -50,6 +52,7 @@ impl Spec {
 }
 
 fn op(o: &Object) -> Result<OpSpec> {
+    json::only(o, &["name", "time_ns", "inputs", "outputs", "workspace", "repeatable"])?;
     Ok(OpSpec {
         name: json::text(o, "name")?.to_owned(),
         time_ns: json::number(o, "time_ns")?,
@@ -61,6 +64,7 @@ fn op(o: &Object) -> Result<OpSpec> {
 }
 
 fn output(o: &Object) -> Result<OutputSpec> {
+    json::only(o, &["name", "bytes", "alias_of", "writes", "may_take"])?;
     let name = json::text(o, "name")?.to_owned();
     let of = |key| json::text(o, key).map(str::to_owned);
     let bytes = match (o.contains_key("bytes"), o.contains_key("alias_of"), o.contains_key("writes")) {
@@ -82,6 +86,7 @@ fn spill(top: &Object) -> Result<SpillRates> {
     let Some(value) = top.get("spill") else { return Ok(SpillRates::default()) };
     let rates = || -> Result<SpillRates> {
         let o = json::to_object("spill", value)?;
+        json::only(o, &["write_bytes_per_s", "read_bytes_per_s"])?;
         Ok(SpillRates {
             write_bytes_per_s: json::number_or(o, "write_bytes_per_s", 0)?,
             read_bytes_per_s: json::number_or(o, "read_bytes_per_s", 0)?,

@@ -11,7 +11,7 @@ const EXAMPLE: &str = r#"{
     { "name": "update1", "time_ns": 900, "inputs": ["w1", "g1"],
       "outputs": [ { "name": "w1b", "writes": "w1" } ], "repeatable": false }
   ],
-  "outputs": ["g1", "w1b"], "note": "unknown fields are ignored"
+  "outputs": ["g1", "w1b"]
 }"#;
 
 #[test]
@@ -75,7 +75,12 @@ const HOSTILE: &[(&str, &str, &[&str])] = &[
         "{ \"bytes\": 4 }",
         &["ops[0] `conv1`: outputs[0]", "`name` is missing"],
     ),
-    ("\"bytes\": 4194304", "\"byte\": 4", &["outputs[0] `a1`", "`bytes` is missing"]),
+    ("\"bytes\": 4194304", "\"byte\": 4", &["outputs[0] `a1`", "no field `byte`"]),
+    (", \"bytes\": 4194304", "", &["outputs[0] `a1`", "`bytes` is missing"]),
+    ("\"repeatable\": false", "\"repeatble\": false", &["ops[3] `update1`", "no field `repeatble`", "`repeatable`"]),
+    ("\"align\": 64", "\"aling\": 64", &["no field `aling`"]),
+    ("\"bytes\": 4096", "\"bytes\": 4096, \"note\": 1", &["values[1] `w1`", "no field `note`"]),
+    ("\"outputs\": [\"g1\"", "\"spill\": { \"read\": 3 }, \"outputs\": [\"g1\"", &["spill", "no field `read`"]),
     ("\"alias_of\": \"a1\"", "\"alias_of\": \"x\"", &["ops[1] `view1`", "output `v1`", "must name an input"]),
     ("\"alias_of\": \"a1\"", "\"alias_of\": \"a1\", \"writes\": \"a1\"", &["exclude each other"]),
     ("\"inputs\": [\"v1\"]", "\"inputs\": [\"nope\"]", &["ops[2] `loss`", "`nope` is not known"]),

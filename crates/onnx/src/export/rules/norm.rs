@@ -1,19 +1,33 @@
 //! Normalisation.
 
 use remat_ops::activation::Softmax;
-use remat_ops::norm::{BatchNormInfer, LayerNorm, RmsNorm};
+use remat_ops::norm::{BatchNorm, BatchNormInfer, LayerNorm, RmsNorm};
 use remat_types::{DType, Result};
 
 use super::Rule;
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
-use crate::export::lower::Cx;
+use crate::export::lower::{Cx, left_out};
 
 impl Rule for Softmax {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
         let x = c.x(0)?;
         let op = if self.log { "LogSoftmax" } else { "Softmax" };
         Ok(vec![c.with(op, &[&x], vec![attr::size("axis", self.axis)])])
+    }
+}
+
+/// The statistics of one image, whose channels are rows that are normalised by themselves: norms of groups and of instances are such.
+/// Those of a batch are no part of an inference.
+impl Rule for BatchNorm {
+    fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
+        let is_one = matches!(c.dims(0)?[..], [1, _, _]);
+        if !is_one || c.wants(1) || c.wants(2) {
+            return Err(left_out("statistics of a batch; call `eval` before the function is compiled"));
+        }
+        let x = c.all();
+        let eps = vec![attr::float("epsilon", self.eps.to_f64())];
+        Ok(vec![c.with("InstanceNormalization", &x.iter().collect::<Vec<_>>(), eps)])
     }
 }
 

@@ -93,6 +93,83 @@ fn a_version_that_is_none_and_a_name_that_is_taken_are_errors() {
     assert_eq!(got[1].bytes(), x.to_host().expect("a value").bytes());
 }
 
+/// The names of all nodes, those of inner graphs too.
+fn node_names(g: &crate::proto::GraphProto, to: &mut Vec<String>) {
+    for n in &g.node {
+        to.push(n.name().to_owned());
+        n.attribute.iter().filter_map(|a| a.g.as_ref()).for_each(|g| node_names(g, to));
+    }
+}
+
+#[test]
+fn every_node_has_a_name_of_its_own() {
+    let device = device();
+    let x = wave(&device, &[2, 3]);
+    let twice = |x: &[Tensor]| {
+        let y = x[0].gelu()?;
+        Ok(vec![x[0].clone(), y.gelu()?, y.clone(), x[0].clone(), y])
+    };
+    for opset in [OLDEST_OPSET, DEFAULT_OPSET, NEWEST_OPSET] {
+        let g = traced(&device, &[&x], twice);
+        let model = export(&g, &ExportOptions { opset, ..Default::default() }).expect("it is exported");
+        let mut names = Vec::new();
+        node_names(&model.graph, &mut names);
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert!(names.len() == count && names.iter().all(|n| !n.is_empty()), "{names:?} of {count} nodes");
+        let host = x.to_host().expect("a value");
+        let got = imported(&device, &g, &ExportOptions { opset, ..Default::default() }, &[host]).expect("it runs");
+        let want = twice(std::slice::from_ref(&x)).expect("it runs");
+        for (got, want) in got.iter().zip(&want) {
+            let far = got.to_f64_vec().into_iter().zip(want.to_host().expect("a value").to_f64_vec());
+            assert!(far.into_iter().all(|(a, b)| (a - b).abs() < 1e-6));
+        }
+    }
+}
+
+#[test]
+fn norms_of_groups_and_instances_are_written() {
+    let device = device();
+    let (w, b, x) = (wave(&device, &[6]), wave(&device, &[6]), wave(&device, &[2, 6, 4, 5]));
+    let net = |x: &[Tensor]| {
+        let y = x[0].group_norm(3, Some(&w), Some(&b), 1e-5)?;
+        Ok(vec![y.instance_norm(None, None, 1e-3)?])
+    };
+    let g = traced(&device, &[&x], net);
+    let want = net(std::slice::from_ref(&x)).expect("it runs")[0].to_host().expect("a value");
+    let got = imported(&device, &g, &ExportOptions::default(), &[x.to_host().expect("a value")]).expect("it runs");
+    let far = got[0].to_f64_vec().into_iter().zip(want.to_f64_vec()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(far < 1e-5, "{far}");
+    // of a batch in training it stays an error
+    let train = traced(&device, &[&x], |x: &[Tensor]| Ok(vec![x[0].batch_norm(&w, &b, 1e-5)?.0]));
+    let e = export(&train, &ExportOptions::default()).expect_err("statistics of a batch");
+    assert!(e.message().contains("call `eval`"), "{e}");
+}
+
+#[test]
+fn norms_of_groups_follow_an_open_batch() {
+    let device = device();
+    let (w, b) = (wave(&device, &[6]), wave(&device, &[6]));
+    let net = |x: &[Tensor]| Ok(vec![x[0].group_norm(3, Some(&w), Some(&b), 1e-5)?]);
+    let graph = |sizes: &[usize]| Ok(traced(&device, &[&wave(&device, &[sizes[0], 6, 4, 5])], net));
+    let model = export_symbolic(&[Dim::new("batch", 1, 16)], graph, &ExportOptions::default()).expect("it is exported");
+    let mut names = Vec::new();
+    node_names(&model.graph, &mut names);
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "{names:?}");
+    let network = Model::from_bytes(model.to_bytes().expect("bytes")).and_then(|m| m.on(&device)).expect("a model");
+    for n in [1, 3, 16] {
+        let x = wave(&device, &[n, 6, 4, 5]);
+        let want = net(std::slice::from_ref(&x)).expect("it runs")[0].to_host().expect("a value");
+        let got = network.call(&[x]).expect("it runs")[0].to_host().expect("a value");
+        let far = got.to_f64_vec().into_iter().zip(want.to_f64_vec()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(got.shape() == want.shape() && far < 1e-5, "{far}");
+    }
+}
+
 #[test]
 fn extents_that_have_names_may_be_any() {
     let device = device();

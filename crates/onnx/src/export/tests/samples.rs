@@ -47,6 +47,7 @@ const LEFT_OUT_FORMS: &[(&str, &[&str])] = &[
             "erf_grad",
             "erfinv_grad",
             "expm1_grad",
+            "gamma_log_slope",
             "gamma_slope",
             "gelu_grad",
             "gelu_tanh_grad",
@@ -77,6 +78,7 @@ const LEFT_OUT_FORMS: &[(&str, &[&str])] = &[
     ),
     ("derivatives of an image", &["sample_points"]),
     ("dropout; call `eval`", &["attention"]),
+    ("statistics of a batch; call `eval`", &["batch_norm"]),
     ("gates that a gradient reads", &["recurrent"]),
 ];
 

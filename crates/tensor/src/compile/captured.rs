@@ -1,0 +1,160 @@
+//! What a running trace has seen of cells and of gradients, which come back as they were when it ends.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex};
+
+use remat_runtime::compile::AfterRun;
+use remat_runtime::{Handle, Kind, TensorId, tracing};
+use rustc_hash::FxHashMap;
+
+use super::StateCell;
+use crate::Tensor;
+use crate::tape::{Leaf, lock};
+
+/// A cell that the running trace has seen, and the version it had.
+struct CapturedState {
+    cell: Arc<dyn StateCell>,
+    before: Tensor,
+    /// What stands for that version in the trace.
+    own: Handle,
+    /// The cell has what the trace put there, until that ends.
+    is_written: bool,
+}
+
+/// A gradient from outside that the running trace has touched.
+struct CapturedGradient {
+    leaf: Arc<Leaf>,
+    before: Option<Tensor>,
+    own: Option<Handle>,
+}
+
+thread_local! {
+    static CAPTURED: RefCell<Cells> = RefCell::default();
+    static GRADIENTS: RefCell<Vec<CapturedGradient>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The cells that a trace has seen, in order and by address.
+#[derive(Default)]
+struct Cells {
+    seen: Vec<CapturedState>,
+    at: FxHashMap<usize, usize>,
+}
+
+fn address(cell: &Arc<dyn StateCell>) -> usize {
+    Arc::as_ptr(cell).cast::<u8>() as usize
+}
+
+/// What stands for the version `now` of a cell in the trace of this thread; itself if the trace has put it there.
+fn own_version(cell: &Arc<dyn StateCell>, now: &Tensor, is_written: bool) -> Tensor {
+    CAPTURED.with_borrow_mut(|cells| {
+        let at = *cells.at.entry(address(cell)).or_insert_with(|| {
+            let own = tracing::state(&now.handle).unwrap_or_else(|| now.handle.clone());
+            cells.seen.push(CapturedState { cell: cell.clone(), before: now.clone(), own, is_written: false });
+            cells.seen.len() - 1
+        });
+        let s = &mut cells.seen[at];
+        if s.is_written {
+            return now.clone();
+        }
+        s.is_written = is_written;
+        Tensor { handle: s.own.clone(), edge: s.before.edge.clone() }
+    })
+}
+
+/// Called by whoever reads a cell, whose version is `now`, while this thread traces: what the reader is to have instead. That
+/// version becomes a state of the graph; the cell itself stays as it is, for other threads.
+pub fn captured_version(cell: &Arc<dyn StateCell>, now: &Tensor) -> Tensor {
+    if now.handle.is_traced() { now.clone() } else { own_version(cell, now, false) }
+}
+
+/// Called by whoever writes a cell, with the cell locked. While this thread traces, what stands for its version in the trace
+/// stands in the cell until the trace ends.
+pub fn capture_state(cell: &Arc<dyn StateCell>, slot: &mut Option<Tensor>) {
+    let Some(now) = slot.as_ref().filter(|t| !t.handle.is_traced()) else { return };
+    *slot = Some(own_version(cell, now, true));
+}
+
+/// Called before a leaf's gradient is read or replaced. While this thread traces a function, whether there is one is a part
+/// of what it compiles; one that is there is a state of the graph.
+pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
+    if !tracing::is_tracing() || leaf.is_of_trace {
+        return;
+    }
+    let is_seen = GRADIENTS.with_borrow(|seen| seen.iter().any(|s| Arc::ptr_eq(&s.leaf, leaf)));
+    if is_seen {
+        return;
+    }
+    let mut slot = lock(&leaf.grad);
+    let before = slot.clone();
+    let own = before.as_ref().and_then(|g| tracing::state(&g.handle));
+    if let Some(own) = &own {
+        *slot = Some(Tensor::from_handle(own.clone()));
+    }
+    drop(slot);
+    let (of, is_there) = (leaf.clone(), before.is_some());
+    tracing::guard(move || lock(&of.grad).is_some() == is_there);
+    GRADIENTS.with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, own }));
+}
+
+/// A gradient is the state of its leaf.
+impl StateCell for Leaf {
+    fn slot(&self) -> &Mutex<Option<Tensor>> {
+        &self.grad
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Gradient
+    }
+}
+
+/// What a trace found about cells and gradients.
+#[derive(Default)]
+pub(crate) struct Restored {
+    /// The cells of the states, by the handles that stood for them.
+    pub(super) cells: Vec<(TensorId, Arc<dyn StateCell>)>,
+    /// The states that were replaced, and by what.
+    pub(crate) updates: Vec<(Handle, Handle)>,
+    /// A gradient is there at the end that was not there at the beginning, or another one.
+    pub(crate) gradient_left: bool,
+    /// Drops what gradients the function took.
+    pub(super) after: Vec<AfterRun>,
+}
+
+/// Puts the cells back as they were, also when the traced function fails or panics.
+pub(crate) struct Restores;
+
+impl Restores {
+    /// Puts back every cell and every gradient.
+    pub(crate) fn restore(&self) -> Restored {
+        let mut found = Restored::default();
+        for s in CAPTURED.take().seen {
+            if s.is_written {
+                let mut slot = lock(s.cell.slot());
+                if let Some(now) = slot.as_ref().filter(|t| t.handle.id() != s.own.id()) {
+                    found.updates.push((s.own.clone(), now.handle.clone()));
+                }
+                *slot = Some(s.before);
+            }
+            found.cells.push((s.own.id(), s.cell));
+        }
+        for s in GRADIENTS.take() {
+            let own = s.own.map(|h| h.id());
+            let before = own.or(s.before.as_ref().map(|g| g.handle.id()));
+            let now = std::mem::replace(&mut *lock(&s.leaf.grad), s.before).map(|g| g.handle.id());
+            if now.is_none() && own.is_some() {
+                let leaf = s.leaf.clone();
+                found.after.push(Box::new(move || drop(lock(&leaf.grad).take())));
+            } else if now != before {
+                found.gradient_left = true;
+            }
+            found.cells.extend(own.map(|id| (id, s.leaf as Arc<dyn StateCell>)));
+        }
+        found
+    }
+}
+
+impl Drop for Restores {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}

@@ -1,0 +1,509 @@
+"""Layers of the compiled library behind modules, and the parts of those that are made of several.
+
+A `Held` module has a `Core`: the compiled layer, what it was made of, and its parameters by name. Two modules never share one.
+Copies, pickles and moves make another compiled layer of the same kind and give it the values, so parameters that are also somewhere
+else, tied ones, are found again by their core.
+
+Within the compiled layer others compute, which `Part` modules stand for. What is done to a part acts there: modes by name, and
+hooks and other modules in its place by a pair of functions that the compiled layer calls around it. These hold the modules weakly,
+since nothing sees a cycle that leads through the compiled layer.
+"""
+import copy
+import functools
+import inspect
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .. import _remat
+from .._errors import ArgumentError
+from .._remat import Device, Generator, Parameter, Tensor
+from .._support import DTypeLike, default_device, default_generator, options_json
+from .module import Module, RemovableHandle
+
+RESERVED = frozenset(("self", "device", "dtype", "generator"))
+"""Arguments that are no options of a layer."""
+
+_owners: "weakref.WeakValueDictionary[int, Core]" = weakref.WeakValueDictionary()
+
+
+class Core:
+    """A compiled layer, of the class of modules that makes it, its kind and options, and its parameters by name."""
+
+    def __init__(self, of: Any, kind: str, options: Dict[str, Any], native: Any):
+        self.of, self.kind, self.options = of, kind, options
+        self.replaced: set = set()
+        self._take(native)
+
+    def _take(self, native: Any) -> None:
+        """Holds a compiled layer, in the place of the one before."""
+        for p in getattr(self, "parameters", {}).values():
+            if _owners.get(p._address) is self:
+                del _owners[p._address]
+        self.native = native
+        self.parameters: Dict[str, Parameter] = dict(native.state())
+        for p in self.parameters.values():
+            # what a layer has of the one that it stands around, as a WeightNorm the bias, is that one's
+            _owners.setdefault(p._address, self)
+
+    def own(self) -> Dict[str, Parameter]:
+        """The parameters that count: not those of parts that other modules stand for."""
+        lies_in = [f"{part}." for part in self.replaced]
+        return {n: p for n, p in self.parameters.items() if not any(n.startswith(part) for part in lies_in)}
+
+    def name_of(self, p: Parameter) -> str:
+        """The name of a parameter of this core."""
+        return next(name for name, own in self.parameters.items() if own._address == p._address)
+
+    @property
+    def place(self) -> Tuple[Device, Any]:
+        """Device and dtype that the layer was made with."""
+        first = next(iter(self.parameters.values()), None)
+        return (default_device(), "float32") if first is None else (first.device, first.dtype)
+
+    def remade(self, device: Device, dtype: DTypeLike) -> Any:
+        """Another compiled layer with these options, in the same modes and with the same sources of random numbers."""
+        native = self.of._native(self.kind, self.options, device, dtype, Generator(0))
+        native.load_rng_states(self.native.rng_states())
+        native.load_modes(self.native.modes())
+        return native
+
+    def move(self, device: Device, dtype: DTypeLike) -> Dict[int, Tuple[Parameter, Parameter]]:
+        """Lies on a device, in a dtype. Gives each parameter that was there with the one in its place, by its address."""
+        before, native = self.own(), self.remade(device, dtype)
+        _give(dict(native.state()), before)
+        self._take(native)
+        return {p._address: (p, self.parameters[name]) for name, p in before.items()}
+
+    def change(self, twin: "Core") -> bool:
+        """Lets the layer have the options of another one and the same parameters. False where these are others."""
+        own = list(self.parameters.items())
+        if [(n, p.shape) for n, p in own] != [(n, p.shape) for n, p in twin.parameters.items()]:
+            return False
+        try:
+            native = _remat._NativeLayer.with_parameters(twin.kind, options_json(twin.options), *self.place, own)
+        except ArgumentError:
+            return False
+        if [(n, p._address) for n, p in native.state()] != [(n, p._address) for n, p in own]:
+            return False
+        native.load_rng_states(self.native.rng_states())
+        native.load_modes(self.native.modes())
+        self.native.retire()
+        self.native, self.options = native, twin.options
+        return True
+
+    def tap(self, path: str, module: Optional[Module], is_replaced: bool) -> None:
+        """Lets a module's hooks, or the module itself, act in the place of a part; None for nothing."""
+        around = None if module is None else (_Before(module, is_replaced), _After(module))
+        self.native.tap(path, around, is_replaced)
+        (self.replaced.add if is_replaced else self.replaced.discard)(path)
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Core":
+        options = copy.deepcopy(self.options, memo)
+        made = Core(self.of, self.kind, options, self.of._native(self.kind, options, *self.place, Generator(0)))
+        memo[id(self)] = made
+        made.native.load_rng_states(self.native.rng_states())
+        made.native.load_modes(self.native.modes())
+        _give(made.parameters, self.own(), with_gradients=True)
+        return made
+
+    def __reduce__(self) -> Any:
+        own = self.own()
+        values = {name: p.detach() for name, p in own.items()}
+        frozen = [name for name, p in own.items() if p.is_trained and not p.requires_grad]
+        states = (self.native.rng_states(), self.native.modes())
+        return _read_core, (self.of, self.kind, self.options, _remat.dtype(self.place[1]).name, values, frozen, states)
+
+
+def _give(to: Dict[str, Parameter], of: Dict[str, Parameter], with_gradients: bool = False) -> None:
+    """Sets parameters to the values of others of the same names."""
+    for name, p in of.items():
+        new = to[name]
+        new.set_(p.detach().to(device=new.device, dtype=new.dtype))
+        if p.is_trained:
+            new.requires_grad = p.requires_grad
+            if with_gradients and p.grad is not None:
+                new.grad = p.grad
+
+
+def _read_core(
+    of: Any, kind: str, options: Dict[str, Any], dtype: str, values: Dict[str, Tensor], frozen: List[str], states: Tuple[str, str]
+) -> Core:
+    core = Core(of, kind, options, of._native(kind, options, default_device(), dtype, Generator(0)))
+    core.native.load_rng_states(states[0])
+    core.native.load_modes(states[1])
+    for name, value in values.items():
+        core.parameters[name].set_(value.to(device=core.parameters[name].device))
+    for name in frozen:
+        core.parameters[name].requires_grad = False
+    return core
+
+
+def _parameter_of(core: Core, name: str) -> Parameter:
+    return core.parameters[name]
+
+
+def _read_parameter(of: Any, value: Tensor, is_trained: bool, requires_grad: bool) -> Parameter:
+    p: Parameter = of(value, requires_grad=is_trained)
+    if is_trained and not requires_grad:
+        p.requires_grad = False
+    return p
+
+
+def _reduce(p: Parameter) -> Any:
+    """A parameter of a layer is pickled as that: with its layer, which is read once however often it is named."""
+    core = _owners.get(p._address)
+    if core is not None:
+        return _parameter_of, (core, core.name_of(p))
+    return _read_parameter, (type(p), p.detach(), p.is_trained, p.requires_grad)
+
+
+def _deepcopy(p: Parameter, memo: Dict[int, Any]) -> Parameter:
+    core = _owners.get(p._address)
+    # by itself a parameter is copied without the others of its layer
+    if core is not None and memo:
+        return copy.deepcopy(core, memo).parameters[core.name_of(p)]
+    made = _read_parameter(type(p), p.detach(), p.is_trained, p.requires_grad)
+    if p.is_trained and p.grad is not None:
+        made.grad = p.grad
+    return made
+
+
+Parameter.__reduce__ = _reduce  # type: ignore[method-assign, assignment]
+Parameter.__deepcopy__ = _deepcopy  # type: ignore[method-assign, assignment]
+
+
+class _Before:
+    """What a compiled layer calls before a part computes: the hooks of a part, or the module in its place."""
+
+    def __init__(self, module: Module, is_replaced: bool):
+        self._module, self._is_replaced = weakref.ref(module), is_replaced
+
+    def __call__(self, x: Tensor) -> Tuple[bool, Any]:
+        module = self._module()
+        if module is None:
+            return False, x
+        if self._is_replaced:
+            return True, module(x)
+        args: Tuple[Any, ...] = (x,)
+        for hook in tuple(module._forward_pre_hooks.values()):
+            changed = hook(module, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        return False, args[0]
+
+
+class _After:
+    """What a compiled layer calls behind a part."""
+
+    def __init__(self, module: Module):
+        self._module = weakref.ref(module)
+
+    def __call__(self, x: Tensor, y: Tensor) -> Any:
+        module = self._module()
+        for hook in () if module is None else tuple(module._forward_hooks.values()):
+            changed = hook(module, (x,), y)
+            y = y if changed is None else changed
+        return y
+
+
+class _Inside(Module):
+    """What a compiled layer and its parts share: the modules in it are parts, or stand for some."""
+
+    def _place(self) -> Tuple[Core, str]:
+        """The core, and the path within it."""
+        raise NotImplementedError
+
+    def _path_of(self, name: str) -> str:
+        path = self._place()[1]
+        return f"{path}.{name}" if path else name
+
+    def _replace(self, name: str, module: Any) -> None:
+        """Lets a module compute in the place of a part. Errors: TypeError where a module cannot."""
+        core, path = self._place()[0], self._path_of(name)
+        if module is self._modules[name]:
+            return
+        if not isinstance(module, Module):
+            raise TypeError(f"`{name}` computes within {core.of.__name__}: assign a module, `remat.nn.Identity()` for none")
+        if not core.native.takes_tap(path):
+            raise TypeError(
+                f"`{path}` of {core.of.__name__} is no layer of one tensor, and nothing can stand in its place: "
+                f"replace one of its parts{_examples(core, path)}, or call the network from a module of your own"
+            )
+        self._modules[name] = module
+        self._tap(name)
+
+    def _tap(self, name: str) -> None:
+        """Lets act what stands in the place of a part."""
+        core, path = self._place()[0], self._path_of(name)
+        module = self._modules[name]
+        is_part = isinstance(module, Part) and module._place() == (core, path)
+        has_hooks = is_part and bool(module._forward_hooks or module._forward_pre_hooks or module._listens)
+        if is_part and not has_hooks:
+            if path in core.replaced:
+                core.tap(path, None, False)
+        else:
+            core.tap(path, module, not is_part)
+
+    def _tap_all(self) -> None:
+        """As `_tap`, of all within: for a compiled layer that was made anew."""
+        for name, module in self._modules.items():
+            if not isinstance(module, Part) or module._forward_hooks or module._forward_pre_hooks:
+                self._tap(name)
+            if isinstance(module, Part) and module._place()[0] is self._place()[0]:
+                module._tap_all()
+
+    def _takes(self, name: str, value: Any) -> bool:
+        """True if an assignment was one of a part, which has been done. Errors: TypeError for what would not act."""
+        core = self._place()[0]
+        if name in self._parameters or name in self._buffers:
+            if value is not getattr(self, name):
+                raise TypeError(f"`{name}` of {core.of.__name__} stays the same parameter: change its value by `set_`")
+            return True
+        if name in self._modules:
+            self._replace(name, value)
+            return True
+        if isinstance(value, (Module, Parameter)) and _is_ours(type(self)):
+            has = ", ".join(self._modules) or "none"
+            raise TypeError(
+                f"{core.of.__name__} would never use `{name}`: what computes within it are its parts ({has}); replace one of them, or "
+                "call the network from a module of your own"
+            )
+        return False
+
+    def __delattr__(self, name: str) -> None:
+        if name in self._parameters or name in self._buffers or name in self._modules:
+            raise TypeError(f"`{name}` computes within {self._place()[0].of.__name__} and stays: put `remat.nn.Identity()` in its place")
+        super().__delattr__(name)
+
+    def add_module(self, name: str, module: Optional[Module]) -> None:
+        """Puts a module in the place of a part. Errors: TypeError for a name that is none."""
+        setattr(self, name, module)
+
+
+def _is_ours(of: type) -> bool:
+    """True for classes of this package, whose `forward` uses what was compiled and nothing else."""
+    return of.__module__.split(".")[0] == "remat"
+
+
+def _examples(core: Core, path: str) -> str:
+    """Some parts below a path that others can stand for."""
+    names = {n.rsplit(".", 1)[0] for n in core.parameters if n.startswith(f"{path}.")}
+    some = sorted(n for n in names if core.native.takes_tap(n))[:3]
+    return f" (`{'`, `'.join(some)}`)" if some else ""
+
+
+class Part(_Inside):
+    """A part of a network of the library, which computes within it: its parameters, modes and hooks are those there.
+
+    A part that is a layer of one tensor has hooks, and another module can be assigned in its place. It is not called by itself.
+    """
+
+    def __init__(self, core: Core, path: str):
+        super().__init__()
+        object.__setattr__(self, "_of", (core, path))
+        object.__setattr__(self, "_listens", False)
+
+    def _place(self) -> Tuple[Core, str]:
+        return self.__dict__["_of"]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_of" in self.__dict__ and self._takes(name, value):
+            return
+        super().__setattr__(name, value)
+
+    def _mode_changed(self, training: bool) -> None:
+        core, path = self._place()
+        core.native.set_training_of(path, training)
+
+    def _listen(self) -> None:
+        core, path = self._place()
+        if not core.native.takes_tap(path):
+            raise TypeError(
+                f"`{path}` of {core.of.__name__} is no layer of one tensor: hooks are of the layers within{_examples(core, path)}"
+            )
+        if path not in core.replaced:
+            object.__setattr__(self, "_listens", True)
+            core.tap(path, self, False)
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(part, (x,), y)` when the part has computed within its network. Errors: TypeError for a part of several tensors."""
+        self._listen()
+        return super().register_forward_hook(hook)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(part, (x,))` before the part computes. Errors: as `register_forward_hook`."""
+        self._listen()
+        return super().register_forward_pre_hook(hook)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """A part is not called by itself."""
+        core, path = self._place()
+        raise NotImplementedError(f"`{path}` computes within {core.of.__name__}, and is not called by itself: call the network")
+
+    def extra_repr(self) -> str:
+        """What is shown between the brackets."""
+        return "" if self._modules else ", ".join(self._parameters)
+
+
+class Held(_Inside):
+    """A layer of the compiled library; its parameters are registered under their names."""
+
+    # true where the options are the fields of a config
+    _has_config = False
+    # other names of parts, as other libraries have them
+    _also: Dict[str, str] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Lets the layers of this package note what they were made with."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__ and _is_ours(cls):
+            cls.__init__ = _noted(cls.__init__)  # type: ignore[method-assign]
+
+    def __init__(
+        self,
+        kind: str,
+        options: Dict[str, Any],
+        device: Optional[Device] = None,
+        dtype: DTypeLike = "float32",
+        generator: Optional[Generator] = None,
+    ):
+        generator = default_generator() if generator is None else generator
+        self._begin(kind, options, self._native(kind, options, default_device(device), dtype, generator))
+
+    @classmethod
+    def _native(cls, kind: str, options: Dict[str, Any], device: Device, dtype: DTypeLike, generator: Generator) -> Any:
+        """The compiled layer."""
+        return _remat._NativeLayer(kind, options_json(options), device, dtype, generator)
+
+    def _begin(self, kind: str, options: Dict[str, Any], native: Any) -> None:
+        given = self.__dict__.get("_given", {})
+        Module.__init__(self)
+        core = Core(type(self), kind, options, native)
+        self.__dict__.update(_given=given, _core=core)
+        if options.get("bias") is False:
+            self._parameters["bias"] = None
+        for name in core.parameters:
+            *path, _ = name.split(".")
+            at: Module = self
+            for i, part in enumerate(path):
+                if part not in at._modules:
+                    at._modules[part] = Part(core, ".".join(path[: i + 1]))
+                at = at._modules[part]  # type: ignore[assignment]
+        self._register()
+
+    def _register(self) -> None:
+        """Puts the core's parameters in their places."""
+        for name, p in self.__dict__["_core"].own().items():
+            *path, last = name.split(".")
+            at: Module = self
+            for part in path:
+                at = at._modules[part]  # type: ignore[assignment]
+            (at._parameters if p.is_trained else at._buffers)[last] = p
+
+    @property
+    def _layer(self) -> Any:
+        return self.__dict__["_core"].native
+
+    @property
+    def _options(self) -> Dict[str, Any]:
+        return self.__dict__["_core"].options
+
+    def _place(self) -> Tuple[Core, str]:
+        return self.__dict__["_core"], ""
+
+    def __getattr__(self, name: str) -> Any:
+        given = self.__dict__.get("_given", {})
+        if name in given and name not in self.__dict__["_parameters"]:
+            return given[name]
+        return super().__getattr__(type(self)._also.get(name, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        name = type(self)._also.get(name, name)
+        if "_core" in self.__dict__:
+            if self._takes(name, value):
+                return
+            if name in self.__dict__["_given"] or self._has_config and name in self._options:
+                self._set_option(name, value)
+                return
+        super().__setattr__(name, value)
+
+    def _set_option(self, name: str, value: Any) -> None:
+        """Changes an option of the layer. Errors: TypeError for one that is fixed; those of making such a layer."""
+        core, given = self.__dict__["_core"], self.__dict__["_given"]
+        if name in given and _same(given[name], value):
+            return
+        if name == "momentum" and "momentum" in core.options and value is not None and core.options["momentum"] is not None:
+            core.native.set_momentum(value)
+            core.options = {**core.options, "momentum": float(value)}
+        elif name in given and not self._has_config and core.kind not in ("weight_norm", "spectral_norm") and name != "init":
+            made_by = next(of for of in type(self).__mro__ if _is_ours(of))
+            takes = inspect.signature(made_by).parameters
+            # dry, since only the options of the twin are wanted, and the shapes: its parameters cost nothing
+            places: Dict[str, Any] = {"device": Device(threads=1).dry()} if "device" in takes else {}
+            if "generator" in takes:
+                places["generator"] = Generator(0)
+            twin = made_by(**{**given, name: value}, **places).__dict__["_core"]
+            if not core.change(twin):
+                raise self._fixed(name, value)
+            self._tap_all()
+        else:
+            raise self._fixed(name, value)
+        self.__dict__["_given"] = {**given, name: value}
+
+    def _fixed(self, name: str, value: Any) -> TypeError:
+        made = f"{type(self).__name__}(.., {name}={value!r})"
+        return TypeError(
+            f"`{name}` of {type(self).__name__} is fixed when it is made: make another one, {made}, and load this one's `state_dict` "
+            "into it where it fits"
+        )
+
+    def _mode_changed(self, training: bool) -> None:
+        self._layer.set_training(training)
+
+    def _moved(self, device: Device, dtype: Optional[DTypeLike]) -> Dict[int, Tuple[Parameter, Parameter]]:
+        core: Core = self.__dict__["_core"]
+        own = list(core.own().values())
+        if not own or all(p.device == device and _kept_dtype(p, dtype) for p in own):
+            return {}
+        moved = core.move(device, own[0].dtype if dtype is None else dtype)
+        self._register()
+        self._tap_all()
+        return moved
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._tap_all()
+
+    def extra_repr(self) -> str:
+        """What is shown between the brackets."""
+        return ", ".join(f"{k}={v}" for k, v in self._options.items())
+
+
+def _kept_dtype(p: Tensor, dtype: Optional[DTypeLike]) -> bool:
+    """True if a conversion to `dtype` leaves `p` as it is."""
+    return dtype is None or not p.dtype.is_floating_point or p.dtype == _remat.dtype(dtype)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """True for options that are equal and of one type, so that 1 is not True."""
+    return type(a) is type(b) and bool(a == b)
+
+
+def _noted(make: Callable[..., None]) -> Callable[..., None]:
+    """A class's `__init__` that notes the options that it is called with, with defaults, unless a subclass's has."""
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if "_given" not in self.__dict__:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            given: Dict[str, Any] = {}
+            for name, value in bound.arguments.items():
+                is_rest = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+                given.update(value if is_rest else {name: value})
+            options = {n: v for n, v in given.items() if n not in RESERVED and not isinstance(v, Module)}
+            self.__dict__["_given"] = options
+        make(self, *args, **kwargs)
+
+    return init

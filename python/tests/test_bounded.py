@@ -1,0 +1,59 @@
+"""The work of a step under a budget is bounded, and a step that failed is told before its values are read."""
+import pytest
+
+import remat
+from remat import nn, optim
+
+
+def gated(budget, layers, **options):
+    """A step of a highway network; its loss, the weights after it, and the device."""
+    device = remat.Device(budget=budget, threads=1, foresight="off", **options)
+    remat.manual_seed(1)
+    net = nn.ModuleList([nn.Sequential(nn.Linear(16, 16, device=device), nn.Tanh()) for _ in range(layers)])
+    opt = optim.Adam(net.parameters(), lr=1e-3)
+    x = remat.ones(96, 16, device=device)
+    for f in net:
+        g = x.sigmoid()
+        x = g * f(x) + (1 - g) * x
+    loss = x.square().mean()
+    loss.backward()
+    opt.step()
+    return loss.item(), [p.numpy().tobytes() for p in net.parameters()], device
+
+
+def test_gates_take_about_as_many_operators_again_as_there_are():
+    loss, weights, free = gated(None, 12, always_record=True)
+    for part, most in ((1.0, 0.0), (0.9, 0.5), (0.75, 1.0), (0.5, 3.0)):
+        same, again, device = gated(int(free.peak_bytes * part), 12)
+        stats = device.report().stats
+        assert same == loss and again == weights, part
+        assert device.peak_bytes <= free.peak_bytes * part
+        assert stats["recomputed_ops"] <= most * stats["executed_ops"], part
+
+
+def test_too_much_work_is_refused_with_the_limit():
+    device = remat.Device(budget="12KiB", threads=1, recompute_limit=1)
+    x = remat.ones(1024, device=device)
+    made = [x]
+    for i in range(40):
+        made.append(made[-1].tanh() if i % 2 else made[-1].sin())
+    with pytest.raises(remat.BudgetError, match="within 1 times the work") as told:
+        [h.sum().item() for h in reversed(made)]
+    assert told.value.recompute_limit == 1 and told.value.smallest_feasible_bytes > 12 << 10
+
+
+def test_what_is_computed_from_a_step_that_was_not_taken_tells_it_once():
+    device = remat.Device(budget="300KiB", threads=1)
+    w = nn.Parameter(remat.ones(64, 64, device=device))
+    opt = optim.SGD([w], lr=0.1)
+    before = w.numpy().copy()
+    x = remat.ones(512, 64, device=device)
+    (x @ w).sum().backward()
+    wide = remat.ones(1 << 20, device=device)
+    del wide
+    opt.step()
+    after = w.detach() * 1
+    with pytest.raises(remat.BudgetError):
+        after.numpy()
+    assert (w.numpy() == before).all()
+    assert (w * 2).sum().item() == 2 * 64 * 64
