@@ -105,7 +105,7 @@ def main():
 use super::{{ANY, Schema}};
 
 #[rustfmt::skip]
-pub(super) const SCHEMAS: &[Schema] = &[
+pub(super) static SCHEMAS: &[Schema] = &[
 """
         + "\n".join(lines)
         + "\n];\n"

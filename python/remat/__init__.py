@@ -29,6 +29,7 @@ from ._creation import (
     _asarray, arange, asarray, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace, ones, ones_like, rand,
     rand_like, randint, randn, randn_like, randperm, tensor, zeros, zeros_like,
 )
+from ._budgets import largest_batch, smallest_budget
 from ._device import MemoryReport
 from ._errors import (
     ArgumentError, AxisError, BudgetError, ClosedError, DeviceError, DTypeError, Error, FormatError, IndexError_, InternalError,
@@ -77,13 +78,13 @@ __all__ = [
     "dtype",
     "DTypeError", "empty", "empty_like", "enable_grad", "Error", "eye", "fft", "float16", "float32", "float64", "FormatError",
     "from_dlpack", "from_numpy", "full", "full_like", "Function", "Generator", "get_default_device", "grad", "half", "double", "long", "inference_mode", "int16", "int32",
-    "IndexError_", "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "linspace",
+    "IndexError_", "int64", "int8", "InternalError", "IoError", "is_grad_enabled", "largest_batch", "linspace",
     "lite", "load", "load_torch", "load_weights", "manual_seed", "MemoryReport", "models", "nn",
     "no_grad", "NotDifferentiableError", "NoValueError", "ones", "ones_like", "onnx",
     "ops", "optim", "PeerError",
     "permute_dims", "plan", "PoisonedError", "promote_types", "published_names", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "save",
     "set_default_device",
-    "ShapeError", "StateDict", "tensor", "Tensor", "Trace", "uint16", "uint32", "uint64", "uint8", "zeros", "zeros_like",
+    "ShapeError", "smallest_budget", "StateDict", "tensor", "Tensor", "Trace", "uint16", "uint32", "uint64", "uint8", "zeros", "zeros_like",
 ]
 __all__ += _functions.__all__
 __all__ += _layers.__all__

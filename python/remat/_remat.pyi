@@ -14,14 +14,15 @@ __all__ = [
     "dtype", "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64", "bool", "Device", "Generator", "_GradHook", "Tensor", "Parameter", "Communicator", "promote_types",
     "is_grad_enabled", "_operators", "set_library_folder", "exiting", "from_bytes", "from_nested", "from_dlpack", "grad",
-    "custom_begins", "custom", "load_state", "network_configs", "close_devices", "failures_of_dropped", "schedule_at", "cycled_momentum", "clip_grad_norm", "clip_grad_value", "initial",
-    "tensor_dataset", "digits", "_GradMode", "is_tracing", "is_traced", "as_result", "signatures", "_Compiled", "_Dataset",
-    "_Loader", "_NativeLayer", "_NativeOptimizer", "_Charge", "batch_on", "called_dataset", "budget_bytes", "load_tensors",
-    "load_weights", "published_names", "save_tensors", "_LiteNetwork", "_LiteSession", "_OnnxModel", "_OnnxNetwork",
-    "export_graph_file", "export_onnx", "_Accumulate", "_Average", "_KvCache", "_Checkpoint", "_Lbfgs", "_Plateau",
-    "_State", "checkpoint_is_in", "group_by_name", "loss", "prepare_checkpoint", "save_checkpoint", "split_decay",
-    "update_batch_norm", "_DataParallel", "collective", "end_mpi", "has_mpi", "launched_ranks", "run_mpi", "run_threads",
-    "set_norm_ranks", "plan_check", "plan_figures", "plan_graph",
+    "custom_begins", "custom", "load_state", "network_configs", "close_devices", "failures_of_dropped", "schedule_at",
+    "cycled_momentum", "clip_grad_norm", "clip_grad_value", "initial", "tensor_dataset", "digits", "_GradMode",
+    "is_tracing", "is_traced", "as_result", "signatures", "_Compiled", "_Dataset", "_Loader", "_NativeLayer",
+    "_NativeOptimizer", "_Charge", "batch_on", "called_dataset", "budget_bytes", "smallest_budget", "largest_batch",
+    "load_tensors", "load_weights", "published_names", "save_tensors", "_LiteNetwork", "_LiteSession", "_OnnxModel",
+    "_OnnxNetwork", "export_graph_file", "export_onnx", "_Accumulate", "_Average", "_KvCache", "_Checkpoint", "_Lbfgs",
+    "_Plateau", "_State", "checkpoint_is_in", "group_by_name", "loss", "prepare_checkpoint", "save_checkpoint",
+    "split_decay", "update_batch_norm", "_DataParallel", "collective", "end_mpi", "has_mpi", "launched_ranks", "run_mpi",
+    "run_threads", "set_norm_ranks", "plan_check", "plan_figures", "plan_graph",
 ]
 
 @final
@@ -786,6 +787,10 @@ def batch_on(of: Any, device: Any) -> Any: ...
 def called_dataset(of: Any, len: Any) -> Any: ...
 
 def budget_bytes(x: Any) -> Any: ...
+
+def smallest_budget(device: Device, program: Any) -> int: ...
+
+def largest_batch(device: Device, program: Any, budget: int, most: int) -> int: ...
 
 def load_tensors(path: Any, kind: Any, device: Any) -> Any: ...
 

@@ -171,6 +171,17 @@ def set_default_device(device: Optional[Device]) -> None:
         _default = device
 
 
+def replace_default_device(device: Optional[Device]) -> Optional[Device]:
+    """As `set_default_device`; the one before, which may not have been opened."""
+    global _default
+    if _own.is_rank:
+        before, _own.device = _own.device, device
+        return before
+    with _lock:
+        before, _default = _default, device
+    return before
+
+
 def default_generator() -> Generator:
     """The generator of layers and random functions that are given none."""
     return _generator if _own.generator is None else _own.generator

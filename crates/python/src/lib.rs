@@ -20,6 +20,7 @@ mod dtype;
 mod error;
 mod exit;
 mod files;
+mod find_budget;
 mod frame;
 mod models;
 mod nn;
@@ -51,6 +52,8 @@ mod _remat {
     use crate::exit::{close_devices, exiting, failures_of_dropped};
     #[pymodule_export]
     use crate::files::{load_tensors, load_weights, published_names, save_tensors};
+    #[pymodule_export]
+    use crate::find_budget::{largest_batch, smallest_budget};
     #[pymodule_export]
     use crate::frame::set_library_folder;
     #[pymodule_export]

@@ -9,6 +9,7 @@ pub mod compile;
 mod device;
 mod eager;
 mod executable;
+mod find_budget;
 pub mod interrupt;
 mod options;
 mod planner;
@@ -47,6 +48,7 @@ pub use executable::{
     Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
     RunHooks, RunResult, Session, SessionMemory, SessionOptions, ValueDump, Workspace,
 };
+pub use find_budget::{SmallestBudget, largest_batch, smallest_budget};
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
 pub use remat_graph::plan::problem::SpillRates;

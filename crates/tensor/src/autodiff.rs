@@ -19,7 +19,9 @@ use self::watched::Watched;
 use crate::Tensor;
 use crate::compile::capture_gradient;
 use crate::site::InOp;
-use crate::tape::{self, CustomBackward, Edge, Hook, Kept, Leaf, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock};
+use crate::tape::{
+    self, CustomBackward, Edge, Hook, Kept, Leaf, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock,
+};
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.
 struct Plain(Channel, CallSite);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use remat::runtime::{ALIGN_BYTES, Device, DeviceOptions};
+use remat::runtime::{Device, DeviceOptions, SmallestBudget, smallest_budget};
 use remat::types::{ErrorKind, Result};
 
 use super::ranks::Ranks;
@@ -11,12 +11,6 @@ use super::task::{Settings, Task};
 
 /// Steps until a training step's memory repeats: the first makes what the second finds.
 const STEPS: usize = 2;
-
-/// The search for the smallest budget ends when it knows it within this part of the peak.
-const SEARCH_PART: usize = 1024;
-
-/// Parts of the peak that are tried for less than a plan needs, but enough to make one.
-const TOO_LITTLE: [usize; 3] = [8, 4, 2];
 
 /// What decides the memory of a run.
 pub(super) struct Dry<'a, T: Task> {
@@ -29,69 +23,31 @@ pub(super) struct Dry<'a, T: Task> {
 }
 
 impl<T: Task> Dry<'_, T> {
-    fn run(&self, budget: Option<usize>) -> Result<usize> {
+    fn options(&self, budget_bytes: Option<usize>) -> DeviceOptions {
         let ranks = Some(self.ranks.device.clone());
-        let options = DeviceOptions { budget_bytes: budget, threads: self.threads, ranks, ..DeviceOptions::default() };
-        let device = Device::dry(options)?;
-        let peak = self.rehearse(&device);
-        // What failed beside the first error is not worth a word.
-        let closed = device.channel().close();
-        peak.and_then(|peak| closed.map(|()| peak))
+        DeviceOptions { budget_bytes, threads: self.threads, ranks, ..DeviceOptions::default() }
     }
 
-    fn rehearse(&self, device: &Device) -> Result<usize> {
-        let mut session = Session::new(device, self.task, self.settings, self.compiled, self.ranks)?;
-        session.rehearse(STEPS)?;
-        device.channel().sync()?;
-        Ok(device.channel().stats()?.peak_bytes)
+    fn rehearse(&self, device: &Device) -> Result<()> {
+        Session::new(device, self.task, self.settings, self.compiled, self.ranks)?.rehearse(STEPS)
     }
 
     /// The arena's peak of a run without a budget.
     pub(super) fn peak(&self) -> Result<usize> {
-        self.run(None)
+        let device = Device::dry(self.options(None))?;
+        self.rehearse(&device)?;
+        device.channel().sync()?;
+        let peak = device.channel().stats()?.peak_bytes;
+        device.channel().close()?;
+        Ok(peak)
     }
 
-    /// The smallest budget that the plan of a compiled step is refused for a lack of: it is the same for all that do not
-    /// suffice. `None` for an eager run, whose errors are those of one operation.
-    fn said_to_suffice(&self, peak: usize) -> Result<Option<usize>> {
-        for part in TOO_LITTLE.into_iter().filter(|_| self.compiled) {
-            match self.run(Some(peak / part)) {
-                Ok(_) => return Ok(None),
-                Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => {
-                    let said = e.shortfall().map(|s| s.smallest_feasible_bytes);
-                    if let Some(bytes) = said.filter(|s| (peak / part..=peak).contains(s)) {
-                        return Ok(Some(bytes));
-                    }
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(None)
-    }
-
-    /// The smallest budget under which a dry run succeeds: what the plan of a compiled step says, or found by bisection
-    /// below `peak`; `None` if none does.
-    ///
-    /// Whether a run gets through depends on its commands and the budget alone, so the real run does as the dry one.
-    pub(super) fn smallest_budget(&self, peak: usize) -> Result<Option<usize>> {
-        let works = |bytes: usize| match self.run(Some(bytes)) {
-            Ok(_) => Ok(true),
-            Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(false),
+    /// The smallest budget under which a dry run succeeds; `None` if not even the peak does.
+    pub(super) fn smallest_budget(&self) -> Result<Option<SmallestBudget>> {
+        match smallest_budget(&self.options(None), |device| self.rehearse(device)) {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(None),
             Err(e) => Err(e),
-        };
-        if let Some(bytes) = self.said_to_suffice(peak)?
-            && works(bytes)?
-        {
-            return Ok(Some(bytes));
         }
-        let (mut low, mut high) = (0, peak);
-        if !works(high)? {
-            return Ok(None);
-        }
-        while high - low > peak / SEARCH_PART + ALIGN_BYTES {
-            let middle = low + (high - low) / 2;
-            if works(middle)? { high = middle } else { low = middle }
-        }
-        Ok(Some(high))
     }
 }

@@ -14,7 +14,7 @@ mod task;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use remat::nn::Checkpoint;
@@ -68,6 +68,9 @@ pub(crate) struct RunOptions {
     /// Compile the training step into one graph with a static memory plan instead of running it op by op
     #[arg(long)]
     compiled: bool,
+    /// Train nothing: find the smallest budget that this run gets through with, by dry runs that take no memory
+    #[arg(long, conflicts_with_all = ["save", "resume", "plot", "profile", "spill_to", "memory_budget"])]
+    find_budget: bool,
     /// Do not plan steps that repeat: evict by the online policy alone
     #[arg(long)]
     no_foresight: bool,
@@ -197,7 +200,10 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
         );
     }
     say!("memory budget {shown}; the peak without a budget is {}", sizes::show(unbudgeted));
-    let smallest = || dry.smallest_budget(unbudgeted);
+    if o.find_budget {
+        return find_budget(&dry, log);
+    }
+    let smallest = || dry.smallest_budget().map(|found| found.map(|f| f.bytes));
     let explain = |e: Error| {
         if e.kind() == ErrorKind::Budget
             && let Ok(Some(bytes)) = smallest()
@@ -217,6 +223,31 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
     }
     let every = rank_figures(ranks, &memory, &outcome)?;
     log.line(|| results::<T>(&outcome, &settings, &memory, unbudgeted, smallest, options.threads, every));
+    log.finish()
+}
+
+/// `--find-budget`: what the run needs at least, without training.
+fn find_budget<T: Task>(dry: &Dry<'_, T>, mut log: Log) -> Result<()> {
+    let started = Instant::now();
+    let found = dry.smallest_budget()?;
+    let found =
+        found.ok_or_else(|| Error::new(ErrorKind::Budget, "the peak of a run without a budget is no budget for it"))?;
+    let share = 100.0 * found.bytes as f64 / found.peak_bytes.max(1) as f64;
+    say!(
+        "smallest budget {} ({} bytes), {share:.0} % of the peak; {} dry runs in {:.1} s",
+        sizes::show(found.bytes),
+        found.bytes,
+        found.runs,
+        started.elapsed().as_secs_f64()
+    );
+    log.line(|| {
+        json!({
+            "smallest_budget_bytes": found.bytes,
+            "refused_bytes": found.refused_bytes,
+            "unbudgeted_peak_bytes": found.peak_bytes,
+            "dry_runs": found.runs,
+        })
+    });
     log.finish()
 }
 

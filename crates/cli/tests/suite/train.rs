@@ -33,6 +33,23 @@ fn the_json_holds_what_programs_read() {
 }
 
 #[test]
+fn the_smallest_budget_is_found_without_training_and_suffices() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let o = remat(dir.path(), &["train", "digits", "--batch-size", "64", "--find-budget", "--json", "found.json"]);
+    assert_code(&o, OK);
+    assert!(out(&o).contains("smallest budget"), "{}", out(&o));
+    let found = json(&dir.path().join("found.json"));
+    let bytes = |name: &str| found[name].as_u64().unwrap_or_else(|| panic!("{name} in {found}"));
+    assert!(bytes("refused_bytes") < bytes("smallest_budget_bytes"), "{found}");
+    assert!(bytes("smallest_budget_bytes") < bytes("unbudgeted_peak_bytes") / 2, "{found}");
+    let train = |name: &str| remat(dir.path(), &short("2", &["--memory-budget", &format!("{}B", bytes(name))]));
+    assert_code(&train("smallest_budget_bytes"), OK);
+    assert_code(&train("refused_bytes"), BUDGET);
+    let both = ["--find-budget", "--memory-budget", "50%"];
+    assert_code(&remat(dir.path(), &[&["train", "digits"][..], &both].concat()), USAGE);
+}
+
+#[test]
 fn a_budget_too_small_is_the_contracts_error() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let o = remat(dir.path(), &["train", "digits", "--memory-budget", "1MiB"]);

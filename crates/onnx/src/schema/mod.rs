@@ -5,9 +5,6 @@
 
 mod generated;
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use crate::graph::{Attributes, NARROW};
@@ -33,23 +30,19 @@ pub(crate) struct Schema {
     repeats: bool,
 }
 
-/// The schemas of an operator, the newest first.
-type Table = HashMap<(&'static str, &'static str), Vec<&'static Schema>>;
-
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut table = Table::new();
-    for schema in generated::SCHEMAS {
-        table.entry((schema.domain, schema.op)).or_default().push(schema);
-    }
-    table.values_mut().for_each(|all| all.sort_by_key(|s| -s.since));
-    table
-});
+/// The schemas of an operator, the oldest first.
+fn versions(domain: &str, op: &str) -> &'static [Schema] {
+    let schemas: &'static [Schema] = generated::SCHEMAS;
+    let from = schemas.partition_point(|s| (s.domain, s.op) < (domain, op));
+    let all = &schemas[from..];
+    &all[..all.partition_point(|s| (s.domain, s.op) == (domain, op))]
+}
 
 /// What the imported version of an operator takes. Of an operator that is newer than the version, as some exporters write them, it is
 /// what its first version takes.
 pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static Schema> {
-    let all = TABLE.get(&(domain, op))?;
-    all.iter().copied().find(|s| s.since <= version).or_else(|| all.last().copied())
+    let all = versions(domain, op);
+    all.iter().rfind(|s| s.since <= version).or_else(|| all.first())
 }
 
 fn wrong(text: String) -> Error {
@@ -78,8 +71,8 @@ impl Schema {
         // names that begin so are exporters' own by the standard
         let is_known = |name: &str| name == NARROW || name.starts_with("__") || self.attributes.contains(&name);
         if let Some(name) = attributes.keys().find(|name| !is_known(name)) {
-            let newer = TABLE.get(&(self.domain, op)).into_iter().flatten().rev();
-            let later = newer.filter(|s| s.since > version).find(|s| s.attributes.contains(&&**name));
+            let mut newer = versions(self.domain, op).iter().filter(|s| s.since > version);
+            let later = newer.find(|s| s.attributes.contains(&&**name));
             let later = later.map_or_else(String::new, |s| format!(" before version {}", s.since));
             return Err(wrong(format!(
                 "{op} of version {version} has no attribute `{name}`{later}; it has {}",
@@ -161,6 +154,12 @@ mod tests {
             let found = find(row.domain, row.op, row.since).is_some();
             assert!(found, "{}.{}: run scripts/onnx_schemas.py", row.domain, row.op);
         }
+    }
+
+    #[test]
+    fn schemas_are_in_the_order_in_which_they_are_looked_up() {
+        let place = |s: &Schema| (s.domain, s.op, s.since);
+        assert!(generated::SCHEMAS.is_sorted_by(|a, b| place(a) < place(b)));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use super::{ANY, Schema};
 
 #[rustfmt::skip]
-pub(super) const SCHEMAS: &[Schema] = &[
+pub(super) static SCHEMAS: &[Schema] = &[
     Schema { domain: "", op: "Abs", since: 1, attributes: &["consumed_inputs"], most_inputs: 1, most_outputs: 1, types: &[], repeats: false },
     Schema { domain: "", op: "Abs", since: 6, attributes: &[], most_inputs: 1, most_outputs: 1, types: &[], repeats: false },
     Schema { domain: "", op: "Acos", since: 7, attributes: &[], most_inputs: 1, most_outputs: 1, types: &[], repeats: false },

@@ -27,7 +27,7 @@ impl Worker {
         command: impl FnOnce(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
         self.surely(Worker::release_leaves)?;
-        match command(&mut self.copy_canonical(None)?) {
+        match command(&mut self.copy_canonical(None, self.options.recompute_limit)?) {
             Err(stop) if stop.is_shortfall() => Err(stop),
             // Of other failures the command itself tells.
             _ => Ok(()),
@@ -47,8 +47,8 @@ impl Worker {
 
     /// A copy over a device that computes nothing, in which everything is gone that can go.
     ///
-    /// With a budget, under that one.
-    pub(in crate::eager) fn copy_canonical(&self, budget: Option<usize>) -> Result<Worker> {
+    /// With a budget, under that one. It may run operators again `times` as often as the step asked for something.
+    pub(in crate::eager) fn copy_canonical(&self, budget: Option<usize>, times: u32) -> Result<Worker> {
         let mut w = self.copy_without_data()?;
         if let Some(bytes) = budget {
             w.memory.extend_to(bytes);
@@ -59,7 +59,7 @@ impl Worker {
             w.unplace(*id);
         }
         w.begin_canonical()?;
-        w.work.begin_rehearsed(w.options.recompute_limit);
+        w.work.begin_rehearsed(times);
         Ok(w)
     }
 

@@ -148,6 +148,13 @@ impl EvictionCosts {
     }
 }
 
+impl EvictionCosts {
+    /// From now on changes are not noted, until costs are asked for again.
+    pub(in crate::eager) fn abandon(&mut self) {
+        self.live_until = 0;
+    }
+}
+
 impl Worker {
     fn notes_changes(&self) -> bool {
         self.eviction.future.at() < self.eviction.costs.live_until

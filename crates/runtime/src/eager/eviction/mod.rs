@@ -56,6 +56,7 @@ impl Eviction {
     /// From now on nothing but the commands decides what goes.
     pub(super) fn begin_canonical_rule(&mut self) {
         self.rule = Rule::Canonical;
+        self.costs.abandon();
     }
 
     pub(super) fn end_canonical_rule(&mut self) {

@@ -14,8 +14,11 @@ use crate::options::{DeviceOptions, Foresight};
 /// A budget that suffices is looked for up to this many doublings of the one that does not,
 const DOUBLINGS: usize = 6;
 
-/// and to this part of it.
-const SHARE: usize = 256;
+/// and to this part of it,
+const SHARE: usize = 64;
+
+/// with so small a limit of the work: what does not suffice is soon found out.
+const TIMES: u32 = 1;
 
 /// How a group is run in the canonical way.
 #[derive(Clone, Copy)]
@@ -40,13 +43,14 @@ impl Worker {
     /// How a group will run, which depends on the commands and the budget alone. Errors: Budget if it would not, with the
     /// smallest budget that rehearsals find to suffice.
     pub(super) fn canonical_way(&self, g: &CommandGroup) -> std::result::Result<Way, OpFailure> {
-        self.way_under(g, None).map_err(|stop| self.with_least_budget(stop, g))
+        let times = self.options.recompute_limit;
+        self.way_under(g, None, times).map_err(|stop| self.with_least_budget(stop, g))
     }
 
-    /// The same under another budget, if one is given, without that figure.
-    fn way_under(&self, g: &CommandGroup, budget: Option<usize>) -> std::result::Result<Way, OpFailure> {
+    /// The same under another budget, if one is given, and limit of the work, without that figure.
+    fn way_under(&self, g: &CommandGroup, budget: Option<usize>, times: u32) -> std::result::Result<Way, OpFailure> {
         let run = |way: Way| {
-            let mut w = self.copy_canonical(budget)?;
+            let mut w = self.copy_canonical(budget, times)?;
             let mut copy = duplicate(g);
             w.begin_way(way, &mut copy)?;
             w.rehearse(&copy).map(|()| way)
@@ -59,7 +63,7 @@ impl Worker {
     fn with_least_budget(&self, stop: OpFailure, g: &CommandGroup) -> OpFailure {
         let OpFailure::Own(e) = stop else { return stop };
         let (Some(s), Some(budget)) = (e.shortfall(), self.budget) else { return e.into() };
-        let suffices = |bytes: usize| self.way_under(g, Some(bytes)).is_ok();
+        let suffices = |bytes: usize| self.way_under(g, Some(bytes), TIMES).is_ok();
         let (mut low, mut high) = (budget, budget.saturating_mul(2));
         for _ in 0..DOUBLINGS {
             if suffices(high) {

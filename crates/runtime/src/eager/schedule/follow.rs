@@ -103,7 +103,7 @@ impl Worker {
     }
 
     fn evict_as(&mut self, id: StorageId, number: u64) {
-        if self.table.storage(id).is_some_and(|s| s.number == number && s.is_evictable() && s.wanted == 0) {
+        if self.table.storage(id).is_some_and(|s| s.number == number && s.is_evictable()) {
             self.evict(id);
         }
     }

@@ -9,7 +9,7 @@ use super::ops::{Mode, Probe};
 use super::{add, apply1, budget, cpu, exp, matmul, put, ramp, recording, tanh, value};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
-use crate::{DeviceOptions, PolicyKind};
+use crate::{ALIGN_BYTES, DeviceOptions, PolicyKind, largest_batch, smallest_budget};
 
 const UNIT: usize = 4096;
 
@@ -407,4 +407,38 @@ fn a_command_that_would_take_too_much_work_is_refused_by_count_and_says_so() {
     assert!(stats.recomputed_ops <= 3 * 2 * asked + asked, "{stats:?}");
     let again = run(2);
     assert_eq!(again.0.expect_err("in every run").to_string(), e.to_string());
+}
+
+#[test]
+fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
+    // Backwards through a chain: what is read is made again.
+    let read_back = |device: &Device| {
+        let c = device.channel();
+        let all = chain(c, 20);
+        all.iter().rev().for_each(|x| drop(exp(c, x)));
+        c.sync()
+    };
+    let options = DeviceOptions::default();
+    let found = smallest_budget(&options, read_back).expect("it runs");
+    assert_eq!(found.peak_bytes, 22 * UNIT);
+    assert!(found.bytes < found.peak_bytes / 2 && found.refused_bytes < found.bytes, "{found:?}");
+    assert!(found.bytes - found.refused_bytes <= found.peak_bytes / 1024 + ALIGN_BYTES, "{found:?}");
+    // On a device that computes, the verdicts are the same.
+    let runs = |bytes: usize| read_back(&Device::cpu(DeviceOptions::with_budget(bytes)).expect("a device"));
+    runs(found.bytes).expect("it was found to suffice");
+    assert_eq!(runs(found.refused_bytes).expect_err("it was refused").kind(), ErrorKind::Budget);
+
+    let batches = |budget: usize, most: usize| {
+        largest_batch(&options, budget, most, |device, batch| {
+            let c = device.channel();
+            let x = put(c, &ramp(batch * UNIT / 4));
+            drop(tanh(c, &x));
+            c.sync()
+        })
+    };
+    // An input, which is a leaf, and a result.
+    assert_eq!(batches(14 * UNIT, 1000).expect("it runs"), Some(7));
+    assert_eq!(batches(14 * UNIT, 5).expect("it runs"), Some(5));
+    assert_eq!(batches(14 * UNIT, 7).expect("it runs"), Some(7));
+    assert_eq!(batches(UNIT, 1000).expect("it runs"), None);
 }

@@ -1,0 +1,62 @@
+//! What a budget must be and what fits one, for programs of Python.
+
+use pyo3::prelude::*;
+use remat::Result;
+use remat::runtime::{DeviceOptions, largest_batch as batch, smallest_budget as smallest};
+use remat::types::{BudgetShortfall, Error};
+
+use crate::call;
+use crate::device::PyDevice;
+
+/// What a program of Python came to on a dry device: it returns what a refusal said to suffice, or `None`.
+fn told(budget: Option<usize>, told: PyResult<Option<usize>>) -> PyResult<Result<()>> {
+    Ok(match told? {
+        None => Ok(()),
+        Some(bytes) => Err(Error::budget(BudgetShortfall {
+            op: String::new(),
+            needed_bytes: bytes,
+            budget_bytes: budget.unwrap_or(0),
+            pinned: Vec::new(),
+            least_bytes: 0,
+            smallest_feasible_bytes: bytes,
+            recompute_limit: None,
+        })),
+    })
+}
+
+fn options(device: &PyDevice) -> DeviceOptions {
+    device.0.options().clone()
+}
+
+/// The smallest budget under which `program(device)` gets through, on dry devices of these options.
+#[pyfunction]
+pub(crate) fn smallest_budget(py: Python<'_>, device: &Bound<'_, PyDevice>, program: Py<PyAny>) -> PyResult<usize> {
+    let options = options(device.get());
+    let found = call::run(py, move || {
+        smallest(&options, |dry| {
+            let budget = dry.options().budget_bytes;
+            let dry = PyDevice(dry.clone());
+            call::back(|py| told(budget, program.call1(py, (dry,))?.extract(py))).and_then(|done| done)
+        })
+    })?;
+    Ok(found.bytes)
+}
+
+/// The largest batch with which `program(device, batch)` gets through under a budget; 0 if none does.
+#[pyfunction]
+pub(crate) fn largest_batch(
+    py: Python<'_>,
+    device: &Bound<'_, PyDevice>,
+    program: Py<PyAny>,
+    budget: usize,
+    most: usize,
+) -> PyResult<usize> {
+    let options = options(device.get());
+    let found = call::run(py, move || {
+        batch(&options, budget, most, |dry, n| {
+            let dry = PyDevice(dry.clone());
+            call::back(|py| told(Some(budget), program.call1(py, (dry, n))?.extract(py))).and_then(|done| done)
+        })
+    })?;
+    Ok(found.unwrap_or(0))
+}

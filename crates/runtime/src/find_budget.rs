@@ -1,0 +1,131 @@
+//! What a budget must be, and what fits one, found by dry runs: a program runs over facts alone, on a device without memory.
+//!
+//! Whether a program runs under a budget depends on its commands and the budget alone, so it does on a real device as on a dry
+//! one. The error of an operation that does not fit tells a budget for *that* operation; what the whole program needs only
+//! running all of it shows.
+
+use remat_types::{Error, ErrorKind, Result};
+
+use crate::arena::ALIGN_BYTES;
+use crate::eager::Device;
+use crate::options::DeviceOptions;
+
+/// The search ends when it knows the smallest budget within this part of the peak.
+const PART: usize = 1024;
+
+/// The smallest budget under which a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmallestBudget {
+    /// The smallest budget, in bytes, under which a dry run got through.
+    pub bytes: usize,
+    /// The largest budget, in bytes, under which one did not; 0 if all did.
+    pub refused_bytes: usize,
+    /// The peak in bytes of a run without a budget.
+    pub peak_bytes: usize,
+    /// Dry runs that it took.
+    pub runs: u32,
+}
+
+/// True for the failures of a budget, the one told and those that follow from it.
+fn is_budget(e: &Error) -> bool {
+    matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned)
+}
+
+/// Runs a program on a dry device under a budget; its peak in bytes.
+fn dry_run(
+    options: &DeviceOptions,
+    budget: Option<usize>,
+    program: impl FnOnce(&Device) -> Result<()>,
+) -> Result<usize> {
+    let device = Device::dry(DeviceOptions { budget_bytes: budget, spill: None, ..options.clone() })?;
+    let channel = device.channel();
+    let done = program(&device).and_then(|()| {
+        channel.sync()?;
+        Ok(channel.stats()?.peak_bytes)
+    });
+    // What failed beside the first error is not worth a word.
+    let closed = channel.close();
+    done.and_then(|peak| closed.map(|()| peak))
+}
+
+/// The smallest budget under which a program runs, within a 1,024th of the peak that it has without one.
+///
+/// `program` is called with a dry device, each time anew, and does on it what is to fit: it makes the network and takes two
+/// training steps, say, for the first makes what the second finds. `options` are those of the device that it is to run on; their
+/// budget and their folder to spill to are not used.
+///
+/// Errors: those of `program` without a budget; Budget if not even its own peak suffices.
+///
+/// ```
+/// # use remat_runtime::{DeviceOptions, smallest_budget};
+/// # use remat_types::Result;
+/// # fn main() -> Result<()> {
+/// let found = smallest_budget(&DeviceOptions::default(), |device| {
+///     // what a step of the program does
+///     device.channel().sync()
+/// })?;
+/// assert!(found.bytes <= found.peak_bytes);
+/// # Ok(())
+/// # }
+/// ```
+pub fn smallest_budget(
+    options: &DeviceOptions,
+    mut program: impl FnMut(&Device) -> Result<()>,
+) -> Result<SmallestBudget> {
+    let peak_bytes = dry_run(options, None, &mut program)?;
+    let (mut low, mut high, mut runs) = (0, peak_bytes, 2);
+    dry_run(options, Some(high), &mut program)?;
+    let resolution = peak_bytes / PART + ALIGN_BYTES;
+    // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
+    let mut hint: Option<usize> = None;
+    while high - low > resolution {
+        let hinted = hint.take().filter(|b| (low + 1..high).contains(b));
+        let at = hinted.unwrap_or(low.midpoint(high));
+        runs += 1;
+        match dry_run(options, Some(at), &mut program) {
+            Ok(_) => {
+                high = at;
+                hint = hinted.map(|b| b.saturating_sub(resolution));
+            }
+            Err(e) if is_budget(&e) => {
+                low = at;
+                let told = e.shortfall().map(|s| s.smallest_feasible_bytes);
+                hint = told.filter(|_| hinted.is_none());
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(SmallestBudget { bytes: high, refused_bytes: low, peak_bytes, runs })
+}
+
+/// The largest batch, up to `most`, with which a program runs under a budget of `budget_bytes`; `None` if not even 1 fits.
+///
+/// `program` is called with a dry device and the number of examples of a batch; otherwise as for [`smallest_budget`]. Takes it
+/// that what does not fit does not with a larger batch either. Errors: those of `program`, but of a budget.
+pub fn largest_batch(
+    options: &DeviceOptions,
+    budget_bytes: usize,
+    most: usize,
+    mut program: impl FnMut(&Device, usize) -> Result<()>,
+) -> Result<Option<usize>> {
+    let mut fits = |batch: usize| match dry_run(options, Some(budget_bytes), |device| program(device, batch)) {
+        Ok(_) => Ok(true),
+        Err(e) if is_budget(&e) => Ok(false),
+        Err(e) => Err(e),
+    };
+    // Twice as much each time, until it does not fit or is the most; then what lies between.
+    let (mut low, mut high) = (0, 1);
+    while high <= most && fits(high)? {
+        if high == most {
+            return Ok(Some(most));
+        }
+        low = high;
+        high = high.saturating_mul(2).min(most);
+    }
+    high = high.min(most.saturating_add(1));
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        if fits(middle)? { low = middle } else { high = middle }
+    }
+    Ok((low > 0).then_some(low))
+}

@@ -1,0 +1,91 @@
+"""What a budget must be, and what fits one: by dry runs, which compute nothing."""
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Optional, Union
+
+from . import _remat
+from ._errors import BudgetError, PoisonedError
+from ._remat import Device
+from ._support import default_device, replace_default_device
+
+
+@contextmanager
+def _as_default(device: Device) -> Iterator[None]:
+    before = replace_default_device(device)
+    try:
+        yield
+    finally:
+        replace_default_device(before)
+
+
+def _tried(device: Device, program: Callable[[], Any]) -> Optional[int]:
+    """None where the program got through; else the bytes that are said to suffice for what did not."""
+    with _as_default(device):
+        try:
+            program()
+            device.sync()
+        except BudgetError as e:
+            return e.smallest_feasible_bytes
+        except PoisonedError:
+            return 0
+    return None
+
+
+def smallest_budget(program: Callable[[], Any], *, device: Optional[Device] = None) -> int:
+    """The smallest budget, in bytes, under which `program` runs, within a thousandth of its peak.
+
+    Calls `program` some ten times, with a device that computes nothing as the default one, so it takes neither memory nor the time
+    of the kernels. The program makes all that it uses (the network, the optimiser, the batches) on the default device, and runs as
+    many steps as differ: two of a training loop, of which the first makes the optimiser's state. It reads no values, since there are
+    none.
+
+    Arguments:
+        program: a function without arguments.
+        device: its threads, its `recompute_limit` and its other options count; its budget does not. The default device if None.
+
+    Raises:
+        NoValueError: the program read a value.
+        DeviceError: the program used a tensor that was made before, on a device that computes.
+
+    >>> import remat
+    >>> def program():
+    ...     net = remat.nn.Sequential(*[remat.nn.Sequential(remat.nn.Linear(64, 64), remat.nn.ReLU()) for _ in range(8)])
+    ...     optimizer = remat.optim.SGD(net.parameters(), lr=0.1)
+    ...     for _ in range(2):
+    ...         optimizer.zero_grad()
+    ...         net(remat.ones(256, 64)).square().mean().backward()
+    ...         optimizer.step()
+    >>> least = remat.smallest_budget(program)
+    >>> remat.set_default_device(remat.Device(budget=least)); program(); remat.get_default_device().sync()
+    >>> remat.set_default_device(None)
+    """
+    return _remat.smallest_budget(default_device(device), lambda dry: _tried(dry, program))
+
+
+def largest_batch(
+    program: Callable[[int], Any], budget: Union[int, str], *, device: Optional[Device] = None, most: int = 1 << 20
+) -> int:
+    """The largest batch with which `program` runs under a budget; 0 if not even a batch of one does.
+
+    Calls `program(batch)` as `smallest_budget` does, with twice as many examples each time until they do not fit, and then with what
+    lies between. Takes it that a larger batch does not fit where a smaller one does not.
+
+    Arguments:
+        program: a function of the number of examples in a batch.
+        budget: bytes, or a text such as "512MiB".
+        device: as for `smallest_budget`.
+        most: no larger batch is tried.
+
+    >>> import remat
+    >>> def program(batch):
+    ...     net = remat.nn.Linear(64, 64)
+    ...     net(remat.ones(batch, 64)).square().mean().backward()
+    >>> small, large = (remat.largest_batch(program, budget) for budget in ("256KiB", "1MiB"))
+    >>> 0 < small < large
+    True
+    """
+    bytes_ = _remat.budget_bytes(budget)
+    if bytes_ is None:
+        raise ValueError("without a budget every batch fits: give bytes, or a text such as \"512MiB\"")
+    if most < 1:
+        raise ValueError(f"`most` is {most}, must be at least 1")
+    return _remat.largest_batch(default_device(device), lambda dry, batch: _tried(dry, lambda: program(batch)), bytes_, most)
