@@ -3,6 +3,7 @@
 `test_pages.py` runs the pages' programs; `test_array_api.py` has the page on the standard.
 """
 import pathlib
+import pickle
 import re
 
 import pytest
@@ -119,3 +120,118 @@ def test_what_upstreams_policy_is_called():
     is_in_seconds = "ancestors_ns * 1e-9 + 1e-3" in body and "idle_ns * 1e-9 + 1e-3" in body
     assert is_in_seconds == ("says nothing about MegEngine" in text)
     assert "by MegEngine's formula" not in text
+
+
+# ---- from_megengine.md
+
+
+# the public names of MegEngine 1.13's modules, by module, without those of images' augmentations and of vendors' caches
+MEGENGINE = {
+    "functional": (
+        "add sub mul div floor_div neg pow mod abs exp expm1 erf log log1p sqrt square logaddexp round ceil floor maximum minimum clip "
+        "cos sin tan acos asin atan atan2 cosh sinh tanh asinh acosh atanh left_shift right_shift logical_and logical_or logical_xor "
+        "logical_not equal not_equal less less_equal greater greater_equal isnan isinf sign sum prod mean var std min max argmin argmax "
+        "argsort sort topk matinv cross matmul dot svd norm normalize arange linspace eye diag full ones zeros zeros_like ones_like "
+        "polar complex real imag full_like broadcast_to concat stack split gather scatter where cond_take transpose non_zero swapaxes "
+        "reshape flatten expand_dims squeeze repeat tile copy roll cumsum meshgrid linear conv1d conv2d conv3d conv_transpose2d "
+        "deformable_conv2d local_conv2d conv_transpose3d max_pool2d avg_pool2d adaptive_max_pool2d adaptive_avg_pool2d "
+        "deformable_psroi_pooling hswish sigmoid hsigmoid relu relu6 prelu leaky_relu silu gelu softplus logsoftmax logsigmoid logsumexp "
+        "softmax instance_norm group_norm layer_norm general_norm batch_norm sync_batch_norm dropout one_hot embedding indexing_one_hot "
+        "sliding_window sliding_window_transpose pad local_response_norm pixel_shuffle region_restricted_conv multi_head_attention "
+        "l1_loss square_loss cross_entropy binary_cross_entropy hinge_loss ctc_loss topk_accuracy cvt_color roi_pooling correlation "
+        "roi_align nms remap warp_affine warp_perspective interpolate nvof flip rot90 rotate resize conv_bias_activation "
+        "batch_conv_bias_activation extern_opr_subgraph tensorrt_runtime_opr cambricon_runtime_opr atlas_runtime_opr "
+        "magicmind_runtime_opr einsum"
+    ),
+    "module": (
+        "Softmax Sigmoid SiLU GELU ReLU PReLU LeakyReLU AdaptiveMaxPool2d AdaptiveAvgPool2d BatchMatMulActivation SyncBatchNorm "
+        "BatchNorm1d BatchNorm2d Concat Conv1d Conv2d Conv3d ConvTranspose2d LocalConv2d ConvRelu2d ConvTransposeRelu2d DeformableConv2d "
+        "ConvTranspose3d RegionRestrictedConv ConvBn2d ConvBnRelu2d ConvTransposeBn2d ConvTransposeBnRelu2d DeformablePSROIPooling Dropout "
+        "Elemwise Embedding ExternOprSubgraph TensorrtRuntimeSubgraph CambriconRuntimeSubgraph AtlasRuntimeSubgraph "
+        "MagicMindRuntimeSubgraph Identity fill_ zeros_ ones_ uniform_ normal_ calculate_gain calculate_fan_in_and_fan_out "
+        "calculate_correct_fan xavier_uniform_ xavier_normal_ msra_uniform_ msra_normal_ Linear LinearRelu LinearBn1d LinearBnRelu1d "
+        "LocalResponseNorm Module MultiHeadAttention GroupNorm InstanceNorm LayerNorm GeneralNorm Pad PixelShuffle MaxPool2d AvgPool2d "
+        "QuantStub DequantStub RNNCellBase RNNCell LSTMCell RNNBase RNN LSTM Sequential SlidingWindow SlidingWindowTranspose"
+    ),
+    "optimizer": "Adadelta Adagrad Adam AdamW clip_grad_norm clip_grad_value LAMB LAMBFp16 MultiStepLR Optimizer SGD",
+}
+HOMES = {
+    "functional": (remat, remat.nn.functional), "module": (remat.nn, remat.nn.init),
+    "optimizer": (remat.optim, remat.optim.lr_scheduler),
+}
+
+
+@pytest.mark.parametrize("module", MEGENGINE)
+def test_what_megengine_has_is_here_or_on_the_page(module):
+    """Each name has a namesake, a row that says what it is called, or a place in the list of what is not here."""
+    text = page("from_megengine.md")
+    absent = re.search(rf"^Of `megengine\.{module}`: (.*?)^$", section(text, "## What is not here") + "\n", re.M | re.S)[1]
+    absent = set(re.findall(r"\w+", " ".join(c for c in CODE.findall(absent) if not c.startswith("remat"))))
+    told = {word for row in rows(text) for code in CODE.findall(row[0]) for word in re.findall(r"\w+", code)}
+    here = {n for n in MEGENGINE[module].split() if any(hasattr(h, n) for h in HOMES[module])}
+    assert len(here) > 5
+    assert not here & absent, "listed as not here"
+    assert not [n for n in MEGENGINE[module].split() if n not in here | told | absent], "neither here nor on the page"
+    assert absent <= set(MEGENGINE[module].split()) | {"init"}
+
+
+def test_one_name_two_meanings():
+    """What is said of the functions here, each by a value that differs from MegEngine's."""
+    told = {name for row in rows(section(page("from_megengine.md"), "### One name, two meanings")) for name in CODE.findall(row[0])}
+    F = remat.nn.functional
+    halves = remat.tensor([0.5, 2.5, -0.5])
+    assert "round" in told
+    assert halves.round().tolist() == [0, 2, 0] and halves.round_away().tolist() == [1, 3, -1]
+    assert "mod" in told
+    assert remat.mod(remat.tensor([-5.0]), 3.0).item() == 1 and remat.fmod(remat.tensor([-5.0]), 3.0).item() == -2
+    assert "arange" in told
+    assert remat.arange(3).dtype == remat.int64
+    assert "sort" in told
+    assert isinstance(remat.sort(halves), remat.Tensor) and len(remat.sort_with_indices(halves)) == 2
+    assert "softmax" in told
+    x = remat.arange(24).float().reshape(1, 2, 3, 4)
+    assert remat.softmax(x).tolist() == remat.softmax(x, 3).tolist() != remat.softmax(x, 1).tolist()
+    assert "norm(ord)" in told
+    assert remat.norm(remat.tensor([3.0, 4.0]), p=1).item() == 7
+    assert "avg_pool2d" in told
+    ones = remat.ones(1, 1, 2, 2)
+    assert F.avg_pool2d(ones, 2, 2, 1).tolist()[0][0][0] == [0.25, 0.25]
+    assert F.avg_pool2d(ones, 2, 2, 1, count_include_pad=False).tolist()[0][0][0] == [1, 1]
+    assert remat.nn.AvgPool2d(2, 2, 1)(ones).tolist()[0][0][0] == [0.25, 0.25]
+    assert "adaptive_avg_pool2d" in told
+    line = remat.arange(6).float().reshape(1, 1, 1, 6)
+    assert F.adaptive_avg_pool2d(line, (1, 4)).tolist()[0][0][0] == [0.5, 1.5, 3.5, 4.5]
+    assert "local_response_norm" in told
+    # one channel of 2 in a window of 5: 2 / (0 + 1 x 4 / 5)
+    assert F.local_response_norm(2 * remat.ones(1, 1, 1), 5, alpha=1.0, beta=1.0, k=0.0).item() == pytest.approx(2.5)
+    assert "roi_align" in told
+    image, box = remat.arange(16).float().reshape(1, 1, 4, 4), remat.tensor([[0.0, 0.0, 0.0, 2.0, 2.0]])
+    aligned = {on: remat.roi_align(image, box, 1, aligned=on).item() for on in (True, False)}
+    assert remat.roi_align(image, box, 1).item() == aligned[False] != aligned[True]
+    assert "warp_affine" in told
+    same = remat.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    assert remat.warp_affine(remat.ones(1, 3, 4, 5), same, (2, 2)).shape == (1, 3, 2, 2)
+    assert "interpolate" in told
+    pair = remat.tensor([[[[0.0, 1.0]]]])
+    assert F.interpolate(pair, scale_factor=2).tolist() == F.interpolate(pair, scale_factor=2, mode="nearest").tolist()
+    assert "flip" in told and "rot90" in told
+    square = remat.tensor([[1, 2], [3, 4]])
+    assert remat.flip(square, 1).tolist() == [[2, 1], [4, 3]] and remat.rot90(square).tolist() == [[2, 4], [1, 3]]
+
+
+def test_rows_of_the_page_that_hold_a_form(tmp_path):
+    x, classes = remat.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]), remat.tensor([[2, 0]])
+    assert "`x.gather(axis, index.expand_dims(axis)).squeeze(axis)`" in page("from_megengine.md")
+    assert x.gather(1, classes.expand_dims(1)).squeeze(1).tolist() == [[5, 2]]
+    start = remat.tensor([1.0, 1.0], requires_grad=True)
+    (start * 3).backward(remat.tensor([1.0, 2.0]))
+    assert start.grad.tolist() == [3, 6]
+    mask, values = remat.tensor([True, False]), remat.tensor([7, 8])
+    assert [v.tolist() for v in remat.cond_take(values, mask)] == [[7], [0]]
+    assert remat.nonzero(remat.tensor([[0, 1], [1, 0]])).tolist() == [[0, 1], [1, 0]]
+    assert remat.tensor([1]).dtype == remat.int64
+    # what a pickle of another program holds is not run
+    path = tmp_path / "state.pkl"
+    path.write_bytes(pickle.dumps({"weight": [1.0]}))
+    with pytest.raises(remat.FormatError):
+        remat.load(path)
