@@ -2,6 +2,7 @@
 
 `test_pages.py` runs the pages' programs; `test_array_api.py` has the page on the standard.
 """
+import inspect
 import pathlib
 import pickle
 import re
@@ -235,3 +236,90 @@ def test_rows_of_the_page_that_hold_a_form(tmp_path):
     path.write_bytes(pickle.dumps({"weight": [1.0]}))
     with pytest.raises(remat.FormatError):
         remat.load(path)
+
+
+# ---- python.md, deployment.md, operators.md, README.md
+
+
+def functions_of_ops():
+    return {n: f for n, f in vars(remat.ops).items() if inspect.isfunction(f) and not n.startswith("_")}
+
+
+def test_every_operator_is_a_function_and_those_of_tensors_are_methods():
+    assert "a method\n`x.exp()` if it takes one tensor or more and draws no random numbers" in page("python.md")
+    functions = functions_of_ops()
+    assert len(functions) > 300
+    assert not [n for n in functions if not hasattr(remat, n)]
+    of_tensors = {
+        n for n, f in functions.items() for p in list(inspect.signature(f).parameters.values())[:1] if p.annotation is remat.Tensor
+    }
+    draws = {n for n in of_tensors if next(iter(inspect.signature(functions[n]).parameters)) == "key"}
+    assert len(draws) > 4
+    assert not [n for n in of_tensors - draws if not hasattr(remat.Tensor, n)]
+
+
+def test_two_dtypes():
+    """Arithmetic promotes; products of matrices, `cat`, `stack` and solvers refuse."""
+    assert "take one dtype, and are an error for two" in page("python.md") and "take one dtype and are an error for two" in page("tensors.md")
+    x, y = remat.ones(2, 2), remat.ones(2, 2, dtype="float64")
+    for f in (remat.add, remat.atan2, remat.maximum, remat.pow, remat.fmod, remat.logaddexp):
+        assert f(x, y).dtype == remat.float64
+    assert (x < y).dtype == remat.bool
+    refuse = (
+        lambda: x @ y, lambda: remat.cat([x, y]), lambda: remat.stack([x, y]), lambda: remat.solve(x, y),
+        lambda: remat.arange(3) * 0.5, lambda: remat.arange(3) > 0.5,
+    )
+    for f in refuse:
+        with pytest.raises(remat.DTypeError):
+            f()
+
+
+def test_what_python_leaves_out():
+    """What the page lists is not in the package, and is in Rust."""
+    text = section(page("python.md"), "## What is not here")
+    assert "`scan`, `cond`" in text and "named sizes, which Rust has" in text and "pipelines and layers that ranks share" in text
+    assert not [n for n in ("scan", "cond", "while_loop", "switch") if hasattr(remat, n) or hasattr(remat.ops, n)]
+    assert "symbols" not in inspect.signature(remat.compile).parameters
+    assert not [n for n in dir(remat.distributed) if n in ("Pipeline", "ColumnParallelLinear", "RowParallelLinear")]
+    code = "\n".join(sources().values())
+    for there in ("pub fn scan", "pub fn cond", "pub symbols: Option<Symbols>", "pub struct Pipeline", "pub struct ColumnParallelLinear"):
+        assert there in code, there
+    readme = (ROOT / "README.md").read_text()
+    assert "docs/src/python.md#what-is-not-here" in readme and "has all of that" not in readme
+
+
+def test_functions_for_c_are_in_the_header():
+    told = set(re.findall(r"\bremat_[a-z_]+\b", page("deployment.md"))) - {"remat_lite", "remat_runtime"}
+    header = (CRATES / "lite" / "include" / "remat.h").read_text()
+    assert len(told) > 25
+    assert not [n for n in told if not re.search(rf"\b{n}\b", header)]
+
+
+def test_the_memory_of_an_opened_model_is_what_its_test_allows():
+    most = re.search(r"const MOST: f64 = ([\d.]+);", (CRATES / "lite" / "tests" / "suite" / "peak.rs").read_text())[1]
+    assert f"at most {most} times the weights" in page("deployment.md")
+
+
+def test_operators_page_names_each_optimisers_update():
+    names = {p.stem for p in (CRATES / "ops" / "src" / "optim").glob("*.rs")} - {"mod", "rule"}
+    row = next(row for row in rows(page("operators.md")) if row[0] == "optimisers")
+    assert len(names) > 9
+    assert not [n for n in names if n not in row[1].lower()]
+
+
+def test_megengines_optimisers_and_networks_are_the_librarys():
+    row = next(row for row in rows(section(page("megengine.md"), "## Part by part")) if "`optimizer`" in row[0])
+    names = {p.stem for p in (CRATES / "nn" / "src" / "optim").iterdir()} - {"mod", "rule", "accumulate", "clip", "groups", "pattern"}
+    assert len(names) > 10
+    told = row[2].lower().replace("-", "")
+    assert not [n for n in names if n not in told]
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in PAGES.glob("*.md")) if PAGES.exists() else [])
+def test_no_page_promises_what_is_not_there(name):
+    """A page says what is here; what will be is no part of it."""
+    if name == "distributed.md":
+        pytest.skip("has a list of its own")
+    prose = re.sub(r"^```.*?^```$", "", page(name), flags=re.M | re.S)
+    found = re.findall(r"^.*(?:\| later\b|\bNot yet\b|\bnot yet (?:supported|here|done)\b|\bno \w+ yet\b).*$", prose, re.M)
+    assert not found
