@@ -238,6 +238,176 @@ def test_rows_of_the_page_that_hold_a_form(tmp_path):
         remat.load(path)
 
 
+# ---- from_pytorch.md
+
+
+def other_forms():
+    """Pairs of an expression of PyTorch and one of ours."""
+    for row in rows(section(page("from_pytorch.md"), "### Calls of another form"))[1:]:
+        yield CODE.findall(row[0])[0], CODE.findall(row[1])[0]
+
+
+def values(library):
+    """What the section's letters stand for, in `remat` or in `torch`."""
+    import importlib
+
+    floats = [[0.25, 0.75, 0.5], [1.0, 0.125, 0.625]]
+    square = [[2.0, 1.0, 0.0], [0.0, 1.0, 0.5], [1.0, 0.0, 1.0]]
+    x = library.tensor(floats)
+    name = library.__name__
+    return {
+        name: library, "nn": library.nn, "F": importlib.import_module(f"{name}.nn.functional"), "x": x, "y": x * 2 - 1,
+        "a": library.tensor(square), "s": library.stack([library.tensor(square)] * 2), "i": library.tensor([2, 0, 2]), "m": x > 0.4,
+        "data": [1, 2, 3], "DataLoader": importlib.import_module("remat.data").DataLoader,
+        "Subset": importlib.import_module("remat.data").Subset,
+    }
+
+
+RANDOM = ("torch.rand(", "torch.bernoulli(", "F.gumbel_softmax(")
+
+
+def test_calls_of_another_form():
+    """The left side does not run here, the right side does; where PyTorch is installed, it gives what PyTorch gives."""
+    pairs = list(other_forms())
+    assert len(pairs) > 30
+    runs, fails = [], []
+    for theirs, own in pairs:
+        try:
+            eval(re.sub(r"\btorch\.", "remat.", theirs), values(remat))
+            runs.append(theirs)
+        except (AttributeError, TypeError, ValueError):
+            pass
+        try:
+            eval(own, values(remat))
+        except Exception as e:
+            fails.append(f"{own}: {e}")
+    assert not fails
+    assert not runs, "run here as they are: take them from the page"
+
+
+def test_calls_of_another_form_give_what_pytorch_gives():
+    torch = pytest.importorskip("torch")
+    compared = 0
+    for theirs, own in other_forms():
+        if "sampler" in theirs:
+            continue
+        want, got = eval(theirs, values(torch)), eval(own, values(remat))
+        if isinstance(want, torch.Tensor):
+            want, got = [want], [got]
+        if isinstance(want, (list, tuple)):
+            for a, b in zip(want, got, strict=True):
+                assert tuple(a.shape) == b.shape, theirs
+                assert str(a.dtype) == f"torch.{b.dtype.name}", theirs
+                if not theirs.startswith(RANDOM):
+                    ours = torch.tensor(b.detach().double().tolist(), dtype=torch.float64)
+                    torch.testing.assert_close(ours, a.detach().double(), atol=1e-6, rtol=1e-6, msg=lambda text: f"{theirs}: {text}")
+            compared += 1
+    assert compared > 20
+
+
+# tensors by what a call is given: both libraries' functions are called with each, and what both take is compared
+MATRIX = [[2.0, 1.0, 0.5], [1.0, 3.0, 0.25], [0.5, 0.25, 4.0]]
+WHOLE = [[3, 1, 2], [2, 2, 0], [5, 4, 1]]
+CALLS = [
+    lambda L: (L.tensor(MATRIX),), lambda L: (L.tensor(WHOLE),), lambda L: (L.tensor(MATRIX), L.tensor(MATRIX) - 1.5),
+    lambda L: (L.tensor(WHOLE), L.tensor(WHOLE) + 1), lambda L: (L.tensor(MATRIX), 1), lambda L: (L.tensor(WHOLE), 1),
+    lambda L: (L.tensor(WHOLE), 2), lambda L: (L.tensor(MATRIX), 2.0), lambda L: (L.tensor(MATRIX)[0],),
+    lambda L: (L.tensor(MATRIX)[0], L.tensor(MATRIX)[1]), lambda L: (L.tensor(MATRIX) > 1,),
+    lambda L: (L.tensor(MATRIX) > 1, L.tensor(MATRIX) > 2), lambda L: (L.tensor(MATRIX)[None, None],),
+    lambda L: (L.tensor([[1.0, 2.0, 3.0, 4.0]] * 4)[None, None], 2), lambda L: ([L.tensor(MATRIX), L.tensor(MATRIX)],),
+    lambda L: (L.tensor(MATRIX), 0, 1), lambda L: (L.tensor(MATRIX), (0, 1)),
+]
+# random, memory that was not written, signs that are free, a table that is not sorted, files
+NOT_COMPARED = (
+    "rand_like randn_like bernoulli multinomial empty empty_like dropout alpha_dropout rrelu gumbel_softmax svd searchsorted save load "
+    "compile manual_seed"
+).split()
+
+
+def plain(r, library):
+    """A result as shape, name of dtype and numbers; a list of those; anything else itself."""
+    if isinstance(r, (tuple, list)):
+        return [plain(v, library) for v in r]
+    if isinstance(r, library.Tensor):
+        return tuple(r.shape), str(r.dtype).split(".")[-1], r.double().flatten().tolist()
+    return r
+
+
+def is_alike(a, b):
+    if isinstance(a, list) or isinstance(b, list):
+        return isinstance(a, list) and isinstance(b, list) and len(a) == len(b) and all(map(is_alike, a, b))
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return a[:2] == b[:2] and a[2] == pytest.approx(b[2], rel=1e-5, abs=1e-5, nan_ok=True)
+    return type(a) is type(b) and a == b
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_same_call_gives_the_same_or_is_on_the_page():
+    """Functions of one name, called alike: those that give something else are the page's, and no others."""
+    torch = pytest.importorskip("torch")
+    import torch.nn.functional as theirs_of_nn
+
+    told = {n for row in rows(section(page("from_pytorch.md"), "### The same call, another value")) for n in re.findall(r"`(\w+)", row[0])}
+    others, compared = set(), 0
+    for theirs, own in ((torch, remat), (theirs_of_nn, remat.nn.functional)):
+        for name in (n for n in dir(theirs) if not n.startswith("_") and n not in NOT_COMPARED):
+            f, g = getattr(theirs, name), getattr(own, name, None)
+            if isinstance(f, type) or not callable(f) or not inspect.isfunction(g):
+                continue
+            for args in CALLS:
+                try:
+                    want, got = plain(f(*args(torch)), torch), plain(g(*args(remat)), remat)
+                except Exception:  # a call that one of them refuses is not compared
+                    continue
+                compared += 1
+                if not is_alike(want, got):
+                    others.add(name)
+    assert compared > 500
+    assert not others - told, "another value than PyTorch's: say so on the page"
+    assert not told - others - {"backward"}, "as PyTorch's now: take it from the page"
+
+
+def test_the_gradient_of_several_elements_is_that_of_their_sum():
+    assert "| `backward` of several elements | an error | the gradient of their sum |" in page("from_pytorch.md")
+    x = remat.tensor([1.0, 2.0], requires_grad=True)
+    y = x * x
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [4, 8]
+
+
+def test_the_list_of_absent_names_is_right():
+    """What the page lists as absent is absent, also where PyTorch is not installed."""
+    import pytorch_names
+
+    text = pytorch_names.BETWEEN.search(page("from_pytorch.md"))[0]
+    listed = 0
+    for module, names in re.findall(r"^\* `(torch[\w.]*)`, \d+ of \d+: (.*?)\.$", text, re.M | re.S):
+        home = pytorch_names.HOMES[module]
+        names = CODE.findall(names)
+        assert not [n for n in names if hasattr(home, n)], f"{module}: here, and listed as not here; run pytorch_names.py"
+        listed += len(names)
+    assert listed > 400
+
+
+def test_the_list_of_absent_names_is_pytorchs():
+    pytest.importorskip("torch")
+    import pytorch_names
+
+    text = pytorch_names.BETWEEN.search(page("from_pytorch.md"))[0]
+    if f"PyTorch {pytorch_names.version()}," not in text:
+        pytest.skip(f"the page is of another version than {pytorch_names.version()}")
+    assert text == pytorch_names.written(), "run python/tests/pytorch_names.py"
+
+
+def test_nothing_takes_what_the_page_says_that_nothing_takes():
+    assert "| `out=`, `inplace=True` of functions | - | |" in page("from_pytorch.md")
+    functions = [(home, n) for home in (remat, remat.nn.functional) for n in dir(home) if inspect.isfunction(getattr(home, n))]
+    assert len(functions) > 300
+    takes = {n for home, n in functions if {"out", "inplace"} & set(inspect.signature(getattr(home, n)).parameters)}
+    assert not takes
+
+
 # ---- python.md, deployment.md, operators.md, README.md
 
 
@@ -323,3 +493,9 @@ def test_no_page_promises_what_is_not_there(name):
     prose = re.sub(r"^```.*?^```$", "", page(name), flags=re.M | re.S)
     found = re.findall(r"^.*(?:\| later\b|\bNot yet\b|\bnot yet (?:supported|here|done)\b|\bno \w+ yet\b).*$", prose, re.M)
     assert not found
+
+
+def test_every_network_of_the_page_is_in_python():
+    names = {CODE.findall(row[0])[0] for row in rows(page("models.md")) if len(row) == 5 and CODE.findall(row[0])}
+    assert {"ResNet", "Llama", "Vit"} <= names
+    assert not [n for n in names | {"DiffusionUNet", "Vae"} if not isinstance(getattr(remat.models, n, None), type)]
