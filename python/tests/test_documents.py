@@ -408,6 +408,13 @@ def test_nothing_takes_what_the_page_says_that_nothing_takes():
     assert not takes
 
 
+def test_modules_that_are_not_here():
+    row = next(row for row in rows(page("from_pytorch.md")) if "`torch.distributions`" in row[0])
+    assert row[1] == "-" and len(CODE.findall(row[0])) > 5
+    absent = [name.split(".")[1] for name in CODE.findall(row[0])] + ["linalg", "special"]
+    assert not [name for name in absent if hasattr(remat, name)]
+
+
 # ---- python.md, deployment.md, operators.md, README.md
 
 
