@@ -60,6 +60,71 @@ REFLECTED = (
     "__radd__ __rsub__ __rmul__ __rtruediv__ __rfloordiv__ __rpow__ __rmod__ __rmatmul__ __rand__ __ror__ __rxor__ __rlshift__ __rrshift__"
 )
 
+# the arguments of the standard's functions, by the signature
+SIGNATURES = {
+    "(start, /, stop=None, step=1, *, dtype=None, device=None)": "arange",
+    "(obj, /, *, dtype=None, device=None, copy=None)": "asarray",
+    "(shape, *, dtype=None, device=None)": "empty ones zeros",
+    "(x, /, *, dtype=None, device=None)": "empty_like ones_like zeros_like",
+    "(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None)": "eye",
+    "(x, /, *, device=None, copy=None)": "from_dlpack",
+    "(shape, fill_value, *, dtype=None, device=None)": "full",
+    "(x, /, fill_value, *, dtype=None, device=None)": "full_like",
+    "(start, stop, /, num, *, dtype=None, device=None, endpoint=True)": "linspace",
+    "(*arrays, indexing='xy')": "meshgrid",
+    "(x, /, *, k=0)": "tril triu",
+    "(x, dtype, /, *, copy=True, device=None)": "astype",
+    "(from_, to, /)": "can_cast",
+    "(type, /)": "finfo iinfo",
+    "(dtype, kind)": "isdtype",
+    "(*arrays_and_dtypes)": "result_type",
+    "(x, /)": (
+        "abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor imag isfinite isinf isnan log "
+        "log1p log2 log10 logical_not negative positive real reciprocal round sign signbit sin sinh square sqrt tan tanh trunc "
+        "matrix_transpose nonzero unique_all unique_counts unique_inverse unique_values linalg.det linalg.eigh linalg.eigvalsh "
+        "linalg.inv linalg.matrix_transpose linalg.slogdet linalg.svdvals"
+    ),
+    "(x1, x2, /)": (
+        "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal floor_divide "
+        "greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum multiply "
+        "nextafter not_equal pow remainder subtract matmul linalg.matmul linalg.outer linalg.solve"
+    ),
+    "(x, /, min=None, max=None)": "clip",
+    "(x, indices, /, *, axis=None)": "take",
+    "(x, indices, /, *, axis=-1)": "take_along_axis",
+    "(x1, x2, /, *, axes=2)": "tensordot linalg.tensordot",
+    "(x1, x2, /, *, axis=-1)": "vecdot linalg.cross linalg.vecdot",
+    "(*arrays)": "broadcast_arrays",
+    "(x, /, shape)": "broadcast_to",
+    "(arrays, /, *, axis=0)": "concat stack",
+    "(x, /, axis)": "expand_dims squeeze",
+    "(x, /, *, axis=None)": "flip",
+    "(x, source, destination, /)": "moveaxis",
+    "(x, /, axes)": "permute_dims",
+    "(x, repeats, /, *, axis=None)": "repeat",
+    "(x, /, shape, *, copy=None)": "reshape",
+    "(x, /, shift, *, axis=None)": "roll",
+    "(x, repetitions, /)": "tile",
+    "(x, /, *, axis=0)": "unstack",
+    "(x, /, *, axis=None, keepdims=False)": "argmax argmin count_nonzero max mean min all any",
+    "(x1, x2, /, *, side='left', sorter=None)": "searchsorted",
+    "(condition, x1, x2, /)": "where",
+    "(x, /, *, axis=-1, descending=False, stable=True)": "argsort sort",
+    "(x, /, *, axis=None, dtype=None, include_initial=False)": "cumulative_prod cumulative_sum",
+    "(x, /, *, axis=None, dtype=None, keepdims=False)": "prod sum",
+    "(x, /, *, axis=None, correction=0.0, keepdims=False)": "std var",
+    "(x, /, *, axis=-1, n=1, prepend=None, append=None)": "diff",
+    "(x, /, *, upper=False)": "linalg.cholesky",
+    "(x, /, *, offset=0)": "linalg.diagonal",
+    "(x, /, *, keepdims=False, ord='fro')": "linalg.matrix_norm",
+    "(x, n, /)": "linalg.matrix_power",
+    "(x, /, *, rtol=None)": "linalg.matrix_rank linalg.pinv",
+    "(x, /, *, mode='reduced')": "linalg.qr",
+    "(x, /, *, full_matrices=True)": "linalg.svd",
+    "(x, /, *, offset=0, dtype=None)": "linalg.trace",
+    "(x, /, *, axis=None, keepdims=False, ord=2)": "linalg.vector_norm",
+}
+
 NO_COMPLEX = "the library has no complex dtype"
 LEFT_OUT = {
     "complex64": NO_COMPLEX + "; `remat.complex_pairs` has complex numbers as pairs of floats",
@@ -71,6 +136,12 @@ LEFT_OUT = {
     ),
 }
 
+ONE_DTYPE = "operands of two dtypes are an error, where the standard promotes them; the function `matmul` does"
+MASKS = (
+    "a mask that does not fit is a ShapeError, which is a ValueError, where the standard has an IndexError; a mask of extent 0 fits an "
+    "axis of extent 0 only"
+)
+
 # what is met, with something that a reader may not expect
 NOTES = {
     "asarray": "copies what is no tensor; `copy=False` refuses that",
@@ -79,6 +150,12 @@ NOTES = {
     "empty_like": "zeros",
     "can_cast": "false between kinds, which the standard leaves open",
     "divide": "integers give float32, which the standard leaves open",
+    "floor_divide": (
+        "as Python's where an infinity is involved, which the standard allows: `inf // 1` is NaN, and `-1 // inf` is -1; an error for an "
+        "integer divisor 0"
+    ),
+    "remainder": "an error for an integer divisor 0",
+    "pow": "an error for an integer exponent below 0",
     "result_type": "integers with floats go to the float, which the standard leaves open",
     "real": "of real numbers themselves",
     "imag": "of real numbers 0",
@@ -90,7 +167,12 @@ NOTES = {
     "__array_namespace_info__": "`default_dtypes` has no entry for complex numbers",
     "__dlpack__": "copies",
     "__complex__": "of a real number",
-    "__setitem__": "gives the object another value; parts that were taken before keep theirs",
+    "__floordiv__": "as `floor_divide`",
+    "__getitem__": MASKS,
+    "__setitem__": "gives the object another value; parts that were taken before keep theirs; masks as for `__getitem__`",
+    "__matmul__": ONE_DTYPE,
+    "__rmatmul__": ONE_DTYPE,
+    "__imatmul__": ONE_DTYPE,
     "__iadd__": "all of these give the object another value, within its shape and kind of dtype",
 }
 
@@ -128,9 +210,9 @@ print(standardized(remat.tensor([[1.0, 2.0], [3.0, 6.0]])))
 
 The namespace has the standard's names, arguments, defaults and domains. The package's own functions beside it have NumPy's habits and
 PyTorch's names: `remat.take(x, axis, index)` is `remat.array_api.take(x, index, axis=axis)`, and `remat.mean` takes integers, which the
-standard's does not. `python/tests/test_array_api.py` compares every function with NumPy's.
+standard's does not. `python/tests/test_array_api.py` compares every function with NumPy's, and its arguments with the standard's.
 
-Of {total} names, {met} are met. A name without a note is as the standard says.
+Of {total} names, {met} are met. A note says where a name differs from the standard, or what it does where the standard leaves that open.
 """
 
 

@@ -102,6 +102,24 @@ def test_every_function_is_compared_here():
         assert f"linalg.{name}" in CASES or f"xp.linalg.{name}(" in text, f"linalg.{name} is not compared"
 
 
+def test_arguments_are_the_standards():
+    """Names, kinds and defaults of the arguments of each function, against the standard's; a number may be a float."""
+    listed = {name: arguments for arguments, names in standard.SIGNATURES.items() for name in names.split()}
+    functions = {n for n in xp.__all__ if callable(getattr(xp, n)) and not isinstance(getattr(xp, n), remat.dtype)}
+    functions |= {f"linalg.{n}" for n in xp.linalg.__all__}
+    assert set(listed) == functions - {"__array_namespace_info__"} and len(listed) > 150
+    for name, arguments in listed.items():
+        f = xp
+        for part in name.split("."):
+            f = getattr(f, part)
+        own = inspect.signature(f)
+        plain = own.replace(
+            parameters=[p.replace(annotation=inspect.Parameter.empty) for p in own.parameters.values()],
+            return_annotation=inspect.Signature.empty,
+        )
+        assert str(plain) == arguments, name
+
+
 # ---- of each element
 
 by_dtype = pytest.mark.skipif(not hasattr(np, "isdtype"), reason="before 2.0 NumPy promotes by values and makes floats of integers")
@@ -282,6 +300,8 @@ CASES = {
         lambda n, a: n.matmul(a(SQUARE), a(SQUARE)), lambda n, a: n.matmul(a(V[:3]), a(V[:3])),
         lambda n, a: n.matmul(a(SQUARE), a(SQUARE[0, 0])), lambda n, a: n.matmul(a(SQUARE[0, 0]), a(SQUARE)),
         lambda n, a: n.matmul(a(M[0]), a(M[1].T)), lambda n, a: n.matmul(a(SQUARE[:, None]), a(SQUARE)),
+        lambda n, a: n.matmul(a(SQUARE), a(SQUARE.astype("float32"))), lambda n, a: n.matmul(a(M[0].astype("int8")), a(M[1].T)),
+        lambda n, a: n.matmul(a(V[:3].astype("uint8")), a(V[:3].astype("int16"))),
     ],
     "matrix_transpose": [lambda n, a: n.matrix_transpose(a(M))],
     "tensordot": [
@@ -448,6 +468,65 @@ def test_nan_differs_from_nan_in_sets_and_rules_extremes():
     assert values.shape == (3,) and counts.tolist() == [2, 1, 1] and indices.tolist() == [1, 0, 2]
     assert inverse.tolist() == [1, 0, 2, 0]
     assert math.isnan(xp.max(x).item()) and math.isnan(xp.min(x).item())
+
+
+# ---- what the page's notes say
+
+
+def test_floor_division_by_and_of_infinities_is_pythons():
+    assert "inf // 1` is NaN" in standard.NOTES["floor_divide"] and "`-1 // inf` is -1" in standard.NOTES["floor_divide"]
+    inf = math.inf
+    pairs = [(x, y) for x in (0.0, -0.0, 1.0, -1.0, 2.5, -2.5, inf, -inf) for y in (0.0, -0.0, 1.0, -1.0, 2.5, -2.5, inf, -inf)]
+    for dtype in FLOATS:
+        x, y = (np.array(v, dtype) for v in zip(*pairs))
+        with np.errstate(all="ignore"):
+            same(xp.floor_divide(xp.asarray(x), xp.asarray(y)), x // y)
+            same(xp.asarray(x) // xp.asarray(y), x // y)
+            same(xp.remainder(xp.asarray(x), xp.asarray(y)), x % y)
+    assert math.isnan(xp.floor_divide(xp.asarray([inf]), 1.0).item()) and xp.floor_divide(xp.asarray([-1.0]), inf).item() == -1
+
+
+def test_integers_without_a_result_are_errors():
+    for f, y in ((xp.floor_divide, 0), (xp.remainder, 0), (xp.pow, -1)):
+        assert "an error for an integer" in standard.NOTES[f.__name__]
+        with pytest.raises(ValueError):
+            f(xp.asarray([3]), xp.asarray([y])).tolist()
+
+
+def test_the_operator_of_products_takes_one_dtype():
+    x, y = xp.ones((2, 2)), xp.ones((2, 2), dtype=xp.float64)
+    assert {"__matmul__", "__rmatmul__", "__imatmul__"} <= set(standard.NOTES)
+    with pytest.raises(TypeError):
+        x @ y
+    with pytest.raises(TypeError):
+        x @= y
+    assert xp.matmul(x, y).dtype == xp.linalg.matmul(x, y).dtype == xp.float64
+
+
+def test_masks():
+    """The sole index, as the standard has it: NumPy's; and masks that do not fit are another error than the standard's."""
+    assert "ShapeError" in standard.NOTES["__getitem__"]
+    for a in (M, F):
+        for mask in (a > 0, a[:, 0, 0] > 0, a[..., 0] > 0, a > np.inf, np.True_, np.False_):
+            same(xp.asarray(a)[xp.asarray(np.asarray(mask))], a[mask])
+    x = xp.ones((3, 2))
+    for wrong in (xp.ones(2, dtype=xp.bool), xp.ones((2, 2), dtype=xp.bool), xp.ones(0, dtype=xp.bool), xp.ones((3, 0), dtype=xp.bool)):
+        with pytest.raises(remat.ShapeError) as e:
+            x[wrong]
+        assert isinstance(e.value, ValueError) and not isinstance(e.value, IndexError)
+    with pytest.raises(IndexError):
+        x[xp.ones((3, 2, 1), dtype=xp.bool)]
+    same(xp.ones((0, 2))[xp.ones(0, dtype=xp.bool)], np.ones((0, 2), np.float32))
+
+
+def test_expand_dims_needs_its_axis():
+    x = xp.ones((2, 3))
+    assert xp.expand_dims(x, 1).shape == xp.expand_dims(x, axis=1).shape == (2, 1, 3)
+    with pytest.raises(TypeError):
+        xp.expand_dims(x)
+    for axis in (3, -4):
+        with pytest.raises(IndexError):
+            xp.expand_dims(x, axis)
 
 
 # ---- dtypes

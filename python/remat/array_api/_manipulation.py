@@ -99,7 +99,7 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> Tuple[Tensor, ...]:
     return tuple(_t["unbind"](x, axis))
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: int) -> Tensor:
     """A new axis of extent 1. Errors: IndexError for an axis out of range.
 
     >>> from remat import array_api as xp

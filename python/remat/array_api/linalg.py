@@ -78,7 +78,7 @@ def _of_one_dtype(a: Tensor, b: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The product of matrices, or of a vector as a row or column; stacks broadcast. Errors: ValueError.
+    """The product of matrices, or of a vector as a row or column, in the common dtype; stacks broadcast. Errors: ValueError.
 
     >>> from remat import array_api as xp
     >>> xp.matmul(xp.asarray([[1, 2], [3, 4]]), xp.asarray([1, 1])).tolist()
@@ -86,7 +86,8 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """
     if x1.ndim == 0 or x2.ndim == 0:
         raise ValueError("matmul of an array without axes")
-    return x1 @ x2
+    a, b = _of_one_dtype(x1, x2)
+    return a @ b
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
