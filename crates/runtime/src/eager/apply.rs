@@ -291,7 +291,7 @@ impl Worker {
         self.place_outputs(&call, cost_ns)?;
         for (&y, hold) in y.iter().zip(donated_from) {
             if let Some(i) = *hold {
-                self.schedule.remove(x[i].storage);
+                self.schedule.take(x[i].storage);
                 self.hand_over(x[i].storage, y);
             }
         }

@@ -123,10 +123,14 @@ impl Worker {
         }
         if s.readers.is_empty() {
             self.destroy(id);
-        } else if s.recipe.is_some() {
+        } else if s.recipe.is_some() && !self.schedule.is_acting() {
             self.release_in_schedule(id);
             let s = &self.table[id];
-            if s.is_resident() && !s.pinned_by_plan && !self.leads_to_evicted(id) {
+            let stays = match self.schedule.is_followed() {
+                true => self.schedule.is_resident(id),
+                false => self.leads_to_evicted(id),
+            };
+            if s.is_resident() && !s.pinned_by_plan && !stays {
                 self.unplace(id);
             }
         }
@@ -265,7 +269,11 @@ impl Worker {
             let s = &self.table[x[i].storage];
             let may_go = s.recipe.is_some() && !s.pinned_by_plan && s.handles == 0 && s.pins == REPLAY_PINS;
             // What is to be read again is made again where there is no other room.
-            if may_go && (s.wanted == 1 || !self.has_room_beside_pinned(&facts[j])) {
+            let goes = match self.schedule.is_acting() {
+                true => self.schedule.gives(x[i].storage),
+                false => s.wanted == 1 || !self.has_room_beside_pinned(&facts[j]),
+            };
+            if may_go && goes {
                 donated_from[j] = Some(i);
             }
         }

@@ -8,6 +8,15 @@ use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{RecipeId, StorageId};
 use crate::eager::worker::Worker;
 
+impl Action {
+    fn evicted(&self) -> Option<StorageId> {
+        match self {
+            Action::Evict { storage, .. } => Some(*storage),
+            Action::Run { .. } => None,
+        }
+    }
+}
+
 impl Worker {
     /// Runs a command if the schedule performs it, where that decides. `growth` bytes of what it makes are leaves; `needs` is
     /// `None` for what takes no memory or cannot run. Errors: Budget if the schedule does not perform it, and the command's.
@@ -81,9 +90,12 @@ impl Worker {
         // The first to run lies on top.
         runs.iter().rev().flatten().for_each(|r| self.want(*r, 1));
         let mut result = Ok(());
-        for (action, run) in actions.iter().zip(&runs) {
+        self.schedule.is_acting = true;
+        for (at, (action, run)) in actions.iter().zip(&runs).enumerate() {
             match (action, run) {
                 (_, Some(recipe)) if result.is_ok() => {
+                    self.schedule.goes_next.clear();
+                    self.schedule.goes_next.extend(actions[at + 1..].iter().map_while(Action::evicted));
                     let needed: SmallVec<[StorageId; 2]> = self.table[*recipe].y.iter().flatten().copied().collect();
                     result = self.run_in_sweep(*recipe, &needed);
                 }
@@ -92,6 +104,7 @@ impl Worker {
                 _ => {}
             }
         }
+        self.schedule.is_acting = false;
         result
     }
 

@@ -27,6 +27,7 @@ pub(super) use self::simulate::Needs;
 
 use std::collections::BTreeSet;
 
+use remat_types::SmallVec;
 use rustc_hash::FxHashMap;
 
 use super::memory::table::{RecipeId, StorageId};
@@ -42,7 +43,7 @@ pub(super) enum Action {
         storage: StorageId,
         number: u64,
     },
-    /// Runs a recipe again, which made the storage of this number.
+    /// Runs a recipe again, which made the storage of this number. The inputs whose bytes it takes are evicted right after.
     Run {
         recipe: RecipeId,
         number: u64,
@@ -108,12 +109,28 @@ pub(super) struct Schedule {
     nested: u32,
     /// Leaves outgrew it in this step.
     has_restarted: bool,
+    /// Inputs whose bytes the command under way takes.
+    taken: SmallVec<[StorageId; 2]>,
+    /// The log is being acted out, and nothing comes or goes but by it.
+    is_acting: bool,
+    /// What goes once the action under way has run.
+    goes_next: SmallVec<[StorageId; 2]>,
 }
 
 impl Schedule {
     /// The worker does as the schedule does.
     pub(super) fn is_followed(&self) -> bool {
         self.is_followed
+    }
+
+    /// The log is being acted out.
+    pub(super) fn is_acting(&self) -> bool {
+        self.is_acting
+    }
+
+    /// What runs takes the bytes of this input by the log, which is being acted out.
+    pub(super) fn gives(&self, input: StorageId) -> bool {
+        self.goes_next.contains(&input)
     }
 
     /// Where the log ends, for [`Schedule::since`].
@@ -142,6 +159,7 @@ impl Schedule {
         self.level = 0.0;
         self.wanted.clear();
         self.log.clear();
+        self.taken.clear();
         self.begun += 1;
         (self.bytes, self.highest_bytes, self.nested) = (0, 0, 0);
     }
@@ -153,6 +171,14 @@ impl Schedule {
         self.order.insert(r.order(id));
         self.residents.insert(id, r);
         self.bytes += bytes;
+    }
+
+    /// The command under way takes the bytes of an input.
+    pub(super) fn take(&mut self, input: StorageId) {
+        if self.is_active {
+            self.remove(input);
+            self.taken.push(input);
+        }
     }
 
     /// A storage is a leaf from now on, or its bytes are another's, or it is gone.
@@ -172,7 +198,7 @@ impl Schedule {
         self.order.first().map(|&(.., id)| Key::from_raw(id))
     }
 
-    fn is_resident(&self, id: StorageId) -> bool {
+    pub(super) fn is_resident(&self, id: StorageId) -> bool {
         self.residents.contains_key(&id)
     }
 

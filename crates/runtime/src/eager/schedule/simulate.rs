@@ -206,7 +206,7 @@ impl Worker {
         self.schedule.launches += 1;
         let number = self.number_of(recipe);
         self.schedule.log.push(Action::Run { recipe, number });
-        taken.into_iter().for_each(|id| self.lose_in_schedule(id));
+        taken.into_iter().for_each(|id| self.evict_in_schedule(id));
         missing.iter().for_each(|y| self.make_in_schedule(*y));
         // A sibling that came back as well stays only if something may read it.
         for y in missing {
@@ -265,6 +265,11 @@ impl Worker {
                 if self.schedule.log.last() != Some(&made) {
                     self.schedule.log.push(made);
                 }
+            }
+        }
+        for storage in std::mem::take(&mut self.schedule.taken) {
+            if let Some(s) = self.table.storage(storage) {
+                self.schedule.log.push(Action::Evict { storage, number: s.number });
             }
         }
     }
