@@ -413,7 +413,7 @@ fn a_command_that_would_take_too_much_work_is_refused_by_count_and_says_so() {
 fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
     // Backwards through a chain: what is read is made again.
     let read_back = |device: &Device| {
-        let c = device.channel();
+        let c = &device.channel();
         let all = chain(c, 20);
         all.iter().rev().for_each(|x| drop(exp(c, x)));
         c.sync()
@@ -430,7 +430,7 @@ fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
 
     let batches = |budget: usize, most: usize| {
         largest_batch(&options, budget, most, |device, batch| {
-            let c = device.channel();
+            let c = &device.channel();
             let x = put(c, &ramp(batch * UNIT / 4));
             drop(tanh(c, &x));
             c.sync()
