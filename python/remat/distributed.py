@@ -21,7 +21,8 @@ made on all ranks or on none:
 `mpirun -n 4 python program.py` is four processes, which takes a build with the feature `mpi`; `python program.py` is one rank; and
 `distributed.run_threads(main, ranks=4)` are four threads, for tests. Bits depend on the number of ranks alone, not on which it is.
 """
-from typing import Any, Callable, Iterable, List, Optional, Tuple, Union
+from contextlib import contextmanager
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
 
 from . import _remat
 from ._remat import Communicator, Tensor
@@ -251,9 +252,35 @@ class DataParallel:
         self._of = _remat._DataParallel(module._library_state(), group, bucket_bytes, find_unused, gradients == "divided")
 
     def backward(self, loss: Tensor) -> None:
-        """Accumulates the gradient of the mean of all ranks' losses into the parameters. Errors: those of `Tensor.backward`; PeerError if
-        a rank failed, or does not come."""
+        """Accumulates the gradient of the mean of all ranks' losses into the parameters. Within `no_sync` the pass is of this rank alone.
+        Errors: those of `Tensor.backward`; PeerError if a rank failed, or does not come."""
         self._of.backward(loss)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes within it, `parallel.backward(loss)` or `loss.backward()`, add to this rank's gradients without a word to the
+        others, and the next `backward` behind it reduces the sum: for several batches a step. Each pass counts as one of all ranks does.
+        A `loss.backward()` outside of it counts as it is, once for each rank.
+
+        >>> import remat
+        >>> from remat import distributed, nn
+        >>> def main(ranks):
+        ...     remat.set_default_device(remat.Device(ranks=ranks))
+        ...     net = nn.Linear(1, 1)
+        ...     parallel = distributed.DataParallel(net, ranks)
+        ...     x = remat.ones(1, 1) * (1 + ranks.rank)
+        ...     with parallel.no_sync():
+        ...         parallel.backward(net(x).sum())
+        ...     parallel.backward(net(x).sum())
+        ...     return net.weight.grad.tolist()
+        >>> distributed.run_threads(main, ranks=2)
+        [[[3.0]], [[3.0]]]
+        """
+        self._of.begin_no_sync()
+        try:
+            yield
+        finally:
+            self._of.end_no_sync()
 
     def broadcast_parameters(self) -> None:
         """Makes every rank's parameters those of rank 0: after a checkpoint was loaded there. Errors: PeerError."""

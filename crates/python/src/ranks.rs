@@ -8,7 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use remat::nn::distributed::{
-    Communicator, DataParallel, DataParallelOptions, Gradients, Reduction, launched, synchronise_batch_norms, threads,
+    Communicator, DataParallel, DataParallelOptions, Gradients, NoSync, Reduction, launched, synchronise_batch_norms,
+    threads,
 };
 use remat::runtime::interrupt;
 use remat::{Error, ErrorKind};
@@ -204,7 +205,7 @@ pub(crate) fn collective(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Py<P
 
 /// Data parallel training of a module; see the Python class.
 #[pyclass(name = "_DataParallel", module = "remat._remat", frozen)]
-pub(crate) struct NativeDataParallel(DataParallel);
+pub(crate) struct NativeDataParallel(DataParallel, Mutex<Vec<NoSync>>);
 
 impl Drop for NativeDataParallel {
     fn drop(&mut self) {
@@ -229,13 +230,23 @@ impl NativeDataParallel {
             options.gradients = Gradients::Divided;
         }
         let (module, group) = (module.get(), group.get());
-        call::run(py, || DataParallel::new(module, &group.0, options)).map(NativeDataParallel)
+        call::run(py, || DataParallel::new(module, &group.0, options))
+            .map(|of| NativeDataParallel(of, Mutex::default()))
     }
 
     fn backward(&self, loss: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = loss.py();
         let loss = extract_tensor(loss)?.ok_or_else(|| PyTypeError::new_err("the loss is a tensor"))?;
         call::run(py, || self.0.backward(&loss))
+    }
+
+    /// Passes are of this rank alone, until as many calls of `end_no_sync`.
+    fn begin_no_sync(&self) {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).push(self.0.no_sync());
+    }
+
+    fn end_no_sync(&self) {
+        drop(self.1.lock().unwrap_or_else(PoisonError::into_inner).pop());
     }
 
     fn broadcast_parameters(&self, py: Python<'_>) -> PyResult<()> {

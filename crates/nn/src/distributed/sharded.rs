@@ -92,7 +92,7 @@ impl<R: Rule> Optimizer for Sharded<R> {
                 part.parameter.drop_grad();
             }
             // where gradients are divided, the part has its own already
-            if let Some(g) = part.parameter.take_grad() {
+            if let Some(g) = part.parameter.spend_grad() {
                 part.add_grad(part.division.part_of(&g)?)?;
             }
             if part.shard.grad().is_some() {

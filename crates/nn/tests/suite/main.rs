@@ -29,6 +29,7 @@ mod recurrent;
 mod rules;
 mod saving;
 mod sessions;
+mod several_passes;
 mod sizes;
 mod support;
 mod sync_batch_norm;
