@@ -268,6 +268,23 @@ def test_each_pass_of_a_step_counts_once(compiled):
         assert distributed.run_threads(main, passes, ranks=2) == [[-33.0, -33.0]] * 2
 
 
+def test_ranks_that_differ_are_told_what_does():
+    def order(ranks):
+        remat.set_default_device(remat.Device(ranks=ranks))
+        net = nn.Module()
+        for name in ("ab" if ranks.rank == 0 else "ba"):
+            setattr(net, name, nn.Parameter(remat.zeros(2)))
+        distributed.DataParallel(net, ranks)
+
+    def options(ranks):
+        remat.set_default_device(remat.Device(ranks=ranks))
+        distributed.DataParallel(nn.Linear(1, 1), ranks, find_unused=ranks.rank == 1)
+
+    for main, text in ((order, "rank 1 has `b`.*another order"), (options, "find_unused = true")):
+        with pytest.raises(remat.PeerError, match=text):
+            distributed.run_threads(main, ranks=2)
+
+
 HOLDS = """
 import remat
 from remat import distributed, nn, optim

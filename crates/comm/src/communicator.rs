@@ -19,6 +19,9 @@ use crate::{Reduction, Statistics, Transport};
 /// How long a rank waits for the others unless it says otherwise: longer than steps take, shorter than a person's patience.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
 
+/// As good as no limit, for a rank that has nothing more to do; a clock can add it.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// What a reduction moves at a time: its workspace stays small, and its parts in the cache.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
@@ -123,6 +126,12 @@ impl Communicator {
         all.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without this rank"))
     }
 
+    /// True if there is no clone of this.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// Waits until all ranks are here. Errors (Peer): a rank failed, does not come, or makes another call.
     pub fn barrier(&self) -> Result<()> {
         self.enter(&Call::named("barrier"), 0)
@@ -148,13 +157,25 @@ impl Communicator {
     ///
     /// Errors (Peer): a rank is gone, or does not come within the limit.
     pub fn meet_again(&self) -> Result<()> {
-        let call = Call::named("what follows after an error");
+        self.wait_for_all(&Call::named("what follows after an error"), self.0.limit)
+    }
+
+    /// This rank makes no call any more: whatever call another still makes fails with an error of kind Peer that says so, at once. Waits, for
+    /// as long as it takes, until all ranks are here.
+    ///
+    /// Errors (Peer): a rank is gone.
+    pub fn end(&self) -> Result<()> {
+        self.wait_for_all(&Call::named("nothing any more, as its program has ended"), FOREVER)
+    }
+
+    /// Waits until all ranks make this call, and fails every other.
+    fn wait_for_all(&self, call: &Call, limit: Duration) -> Result<()> {
         let number = self.0.counters.call(0);
         while self.size() > 1 {
-            match self.agree_on(&call, None)? {
+            match self.agree_within(call, None, limit)? {
                 Agreed::All => break,
-                Agreed::Failed(first) => drop(self.hear_failure(first, &call, None)?),
-                Agreed::Otherwise => drop(self.tell_mismatch(&call, number)?),
+                Agreed::Failed(first) => drop(self.hear_failure(first, call, None)?),
+                Agreed::Otherwise => drop(self.tell_mismatch(call, number)?),
             }
         }
         Ok(())
@@ -189,13 +210,17 @@ impl Communicator {
 
     /// What comes of all ranks' calls. Errors (Peer): a rank is gone, or does not come.
     fn agree_on(&self, call: &Call, failure: Option<&Error>) -> Result<Agreed> {
+        self.agree_within(call, failure, self.0.limit)
+    }
+
+    fn agree_within(&self, call: &Call, failure: Option<&Error>, limit: Duration) -> Result<Agreed> {
         let mut hash = DefaultHasher::new();
         call.0.hash(&mut hash);
         let hash = hash.finish();
         // the greatest is the first rank that failed
         let status = if failure.is_some() { u64::MAX - self.rank() as u64 } else { 0 };
         let mut words = [status, hash, !hash];
-        self.0.transport.agree(&mut words, self.0.limit)?;
+        self.0.transport.agree(&mut words, limit)?;
         Ok(match words {
             [0, hash, other] if hash == !other => Agreed::All,
             [0, ..] => Agreed::Otherwise,

@@ -37,6 +37,7 @@ fn ranks(what: &str, c: &Communicator) -> Result<()> {
             std::thread::sleep(Duration::from_secs(1));
         },
         ("die", 1) => std::process::abort(),
+        ("early", 1) => Ok(()),
         _ => c.barrier(),
     }
 }
@@ -57,6 +58,7 @@ fn main() {
         ("panic", "error: rank 1 panicked"),
         ("hang", "rank 1 has not come"),
         ("die", "rank 1"),
+        ("early", "rank 1 calls nothing any more"),
     ];
     for (what, text) in expected {
         let start = Instant::now();

@@ -100,6 +100,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
     let main = |ranks: Communicator| {
         // what outlives MPI's end at the interpreter's would end it a second time; see `end_mpi`
         std::mem::forget(ranks.clone());
+        let group = ranks.clone();
         DEVICES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
         let y = call::attached(|py| {
             let y = f.bind(py).call1((PyCommunicator(ranks),));
@@ -113,6 +114,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
         for device in DEVICES.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default() {
             device.channel().sync().or_else(|e| if e.kind() == ErrorKind::Closed { Ok(()) } else { Err(e) })?;
         }
+        group.end()?;
         Ok(y)
     };
     call::run(py, || mpi::run(limit, |_| 1, main))

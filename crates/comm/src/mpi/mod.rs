@@ -43,7 +43,10 @@ pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Co
     *lock(&RUNNING) = Arc::downgrade(&process);
     let guard = EndsAll { world: world.duplicate(), status: of_peers, is_armed: true };
     let transport = Mpi::new(world.duplicate(), process.clone());
-    match f(Communicator::new(Box::new(transport), limit)) {
+    let ranks = Communicator::new(Box::new(transport), limit);
+    // whoever still waits for this rank hears that it does not come; what else holds the ranks may still call them
+    let ended = || if ranks.is_last() { ranks.end() } else { Ok(()) };
+    match f(ranks.clone()).and_then(|y| ended().map(|()| y)) {
         Ok(y) => {
             guard.disarm();
             Ok(y)

@@ -108,6 +108,26 @@ fn a_rank_that_ends_fails_or_panics_ends_the_others_at_once() {
 }
 
 #[test]
+fn a_rank_whose_program_has_ended_says_so_to_those_that_go_on() {
+    let seen = errors(3, |c| {
+        let early = c.rank() == 1;
+        let told = if early { Ok(()) } else { c.barrier() };
+        if !early {
+            // longer than the limit: nobody waits for anybody
+            std::thread::sleep(SHORT * 2);
+        }
+        c.end()?;
+        told
+    });
+    assert!(seen[1].is_none(), "{seen:?}");
+    for rank in [0, 2] {
+        let e = seen[rank].as_ref().expect("rank 1 does not come");
+        let text = "rank 1 calls nothing any more, as its program has ended";
+        assert!(e.kind() == ErrorKind::Peer && e.message().contains(text), "{e}");
+    }
+}
+
+#[test]
 fn a_rank_that_hangs_is_named_when_the_limit_is_over() {
     let seen = errors(3, |c| {
         if c.rank() == 1 {

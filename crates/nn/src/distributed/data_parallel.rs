@@ -1,11 +1,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_ops::collective::AllReduce;
-use remat_runtime::Kind;
+use remat_runtime::{Kind, tracing};
 use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result};
 
+use super::alike::Alike;
 use super::gradients::{self, Gradients};
 use super::no_sync::{Alone, NoSync};
 use crate::{Module, Parameter};
@@ -18,7 +19,8 @@ pub struct DataParallelOptions {
     /// `AllreduceCallback`.
     pub bucket_bytes: usize,
     /// A parameter of which no rank has a gradient keeps none, as in one process; the ranks ask each other after each pass, which
-    /// waits for the device. Without it such a gradient is zeros. Default: false.
+    /// waits for the device. Without it such a gradient is zeros. A compiled step cannot ask: there it is for steps that use every
+    /// parameter on every rank. Default: false.
     pub find_unused: bool,
     /// What each rank keeps of the reduced gradients. Default: all.
     pub gradients: Gradients,
@@ -72,6 +74,7 @@ type Bucket = Vec<usize>;
 struct Pass {
     group: Communicator,
     gradients: Gradients,
+    names: Vec<String>,
     parameters: Vec<Parameter>,
     /// In the order in which they are reduced.
     buckets: Vec<Bucket>,
@@ -99,29 +102,29 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl DataParallel {
     /// Makes every rank's parameters and buffers those of rank 0, and listens to gradients of what is trained. All ranks call it, with
-    /// modules of the same structure.
+    /// modules of the same structure and with the same options, which they compare first.
     ///
-    /// Errors: Value for a bucket of 0 bytes, and for a device without ranks; Peer if ranks differ. Budget as a copy of the largest
-    /// parameter.
+    /// Errors: Value for a bucket of 0 bytes, and for a device without ranks; Peer if ranks differ, naming what does: an option, or name,
+    /// dtype, shape or place of a parameter, or whether it is frozen. Budget as a copy of the largest parameter.
     pub fn new(module: &impl Module, group: &Communicator, options: DataParallelOptions) -> Result<Self> {
-        if options.bucket_bytes == 0 {
-            return Err(Error::new(ErrorKind::Value, "bucket_bytes is 0, must be at least 1"));
-        }
+        let (named, buffers) = (module.named_parameters(), module.named_buffers());
+        Alike::default()
+            .option("bucket_bytes", options.bucket_bytes)
+            .option("find_unused", options.find_unused)
+            .option("gradients", format_args!("{:?}", options.gradients))
+            .parameters(named.iter().chain(&buffers).map(|(name, p)| (name, p)))
+            .check("data_parallel", group, named.iter().map(|(_, p)| p.device()), check(&named, group, options))?;
         // of what is divided a `FullySharded` makes the same on all ranks, and reduces the gradients
-        let is_divided = |p: &Parameter| p.division().is_some();
-        let (divided, parameters): (Vec<Parameter>, Vec<Parameter>) = module.parameters().into_iter().partition(is_divided);
-        let buffers: Vec<Parameter> = module.named_buffers().into_iter().map(|(_, p)| p).collect();
-        let has_ranks = |p: &Parameter| p.device().options().ranks.is_some();
-        if group.size() > 1 && !parameters.iter().all(has_ranks) {
-            let text =
-                "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some ranks only";
-            return Err(Error::new(ErrorKind::Value, text));
-        }
+        let (divided, named): (Vec<_>, Vec<_>) = named.into_iter().partition(|(_, p)| p.division().is_some());
+        let (names, parameters): (Vec<String>, Vec<Parameter>) = named.into_iter().unzip();
+        let divided: Vec<Parameter> = divided.into_iter().map(|(_, p)| p).collect();
+        let buffers: Vec<Parameter> = buffers.into_iter().map(|(_, p)| p).collect();
         let (n, alone) = (parameters.len(), Alone::default());
         let pass = Arc::new(Mutex::new(Pass {
             group: group.clone(),
             gradients: options.gradients,
             buckets: buckets(&parameters, options.bucket_bytes),
+            names,
             parameters,
             is_active: false,
             is_counted: false,
@@ -241,6 +244,19 @@ impl DataParallel {
     }
 }
 
+/// Errors (Value) for a bucket of 0 bytes, and for a device without ranks.
+fn check(parameters: &[(String, Parameter)], group: &Communicator, options: DataParallelOptions) -> Result<()> {
+    if options.bucket_bytes == 0 {
+        return Err(Error::new(ErrorKind::Value, "bucket_bytes is 0, must be at least 1"));
+    }
+    if group.size() > 1 && parameters.iter().any(|(_, p)| p.device().options().ranks.is_none()) {
+        let text =
+            "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some ranks only";
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    Ok(())
+}
+
 /// Buckets that the gradients make at least, if they are large enough.
 const LEAST_BUCKETS: usize = 8;
 
@@ -266,6 +282,15 @@ fn buckets(parameters: &[Parameter], bytes: usize) -> Vec<Bucket> {
     }
     all.extend(open.into_iter().map(|o| o.1));
     all
+}
+
+fn unasked(name: &str) -> Error {
+    let text = format!(
+        "the compiled step does not use `{name}` on this rank; whether another does is asked after each pass, which `find_unused` does \
+         not do in a compiled step: leave `find_unused` out, and such a gradient is zeros, leave the parameter out of what is parallel, \
+         or do not compile the step"
+    );
+    Error::new(ErrorKind::Value, text)
 }
 
 fn broadcast(parameters: &[Parameter], group: &Communicator) -> Result<()> {
@@ -377,7 +402,13 @@ impl Pass {
         while self.done < self.buckets.len() {
             self.reduce()?;
         }
-        if find_unused && let Some(p) = self.parameters.first() {
+        if tracing::is_tracing() {
+            // a rank that has them all need not ask, and one that has not goes no further
+            let is_unused = |i: &usize| find_unused && !used[*i] && !self.parameters[*i].is_frozen();
+            let unused = (0..used.len()).find(is_unused);
+            unused.map_or(Ok(()), |i| Err(unasked(&self.names[i])))?;
+            used.fill(true);
+        } else if find_unused && let Some(p) = self.parameters.first() {
             let mine: Vec<u8> = used.iter().map(|u| u8::from(*u)).collect();
             let any = Tensor::from_slice(p.device(), &mine, [mine.len()])?.all_reduce(Reduction::Max, &self.group)?;
             used = any.to_vec::<u8>()?.into_iter().map(|u| u > 0).collect();

@@ -3,6 +3,7 @@
 //! Every rank runs the same program on its part of the data, on a device that was opened with
 //! [`DeviceOptions::ranks`](remat_runtime::DeviceOptions::ranks): so the updates of a step are made on all ranks or on none.
 
+mod alike;
 mod conjugate;
 mod data_parallel;
 mod fully_sharded;

@@ -1,5 +1,6 @@
 //! The crate as its users see it; one binary, so that it links once.
 
+mod alike;
 mod averages;
 mod bounded;
 mod checkpoint;
