@@ -186,8 +186,8 @@ def all_to_all(x: Tensor, group: Communicator, split_axis: int = 0, concat_axis:
 
 def send(x: Tensor, group: Communicator, to: int) -> Tensor:
     """Sends the tensor to rank `to`, which calls `receive`. The result has no elements: what must happen afterwards takes it, and
-    gradients come back through it. Two ranks that both send first wait for each other until the limit is over. Errors: ArgumentError
-    for this rank, or one that does not exist; and as `all_reduce`.
+    gradients come back through it. Errors: ArgumentError for this rank, or one that does not exist; when a value is
+    read, or the device is synchronised, PeerError if that rank sends, too, instead of receiving first; and as `all_reduce`.
 
     >>> import remat
     >>> def main(r):

@@ -89,6 +89,37 @@ fn messages_that_do_not_fit_are_named_on_both_sides() {
 }
 
 #[test]
+fn two_ranks_that_both_send_or_both_receive_are_told_so_at_once() {
+    let start = Instant::now();
+    let call = Call::named("message");
+    let run = |f: fn(&Communicator, &Call) -> Result<()>| {
+        let seen = threads::run_within(2, Duration::from_secs(600), |c| {
+            let met = f(&c, &call).err();
+            // what follows is whole
+            c.barrier()?;
+            match c.rank() {
+                0 => c.send(&call, 1, &[7])?,
+                _ => c.receive(&call, 0, &mut [0])?,
+            }
+            Ok(met)
+        });
+        seen.expect("errors are values here")
+    };
+    let all = [
+        (run(|c, call| c.send(call, 1 - c.rank(), &[1])), "sends to", "must receive first"),
+        (run(|c, call| c.receive(call, 1 - c.rank(), &mut [0])), "receives from", "must send first"),
+    ];
+    for (seen, does, instead) in all {
+        for (rank, e) in seen.iter().enumerate() {
+            let e = e.as_ref().expect("nothing has arrived");
+            let text = format!("rank {rank} {does} rank {}", 1 - rank);
+            assert!(e.kind() == ErrorKind::Peer && e.message().contains(&text) && e.message().contains(instead), "{e}");
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
 fn a_rank_that_ends_fails_or_panics_ends_the_others_at_once() {
     let start = Instant::now();
     let long = Duration::from_secs(600);
