@@ -49,7 +49,8 @@ def run(main: Callable[..., Any], *args: Any, limit: float = DEFAULT_LIMIT) -> A
     and gives what it returned on this rank. Ranks wait for each other at most `limit` seconds. If `main` raises on one of several
     processes, that is printed and all of them end.
 
-    Errors: DeviceError if there are several processes and this build has no MPI, which says how to build it.
+    Errors: DeviceError if there are several processes and this build has no MPI, which says how to build it, or if they were started in a
+    way in which they cannot find each other (`torchrun`, or `srun` without `--mpi`), which says how to start them instead.
 
     >>> import remat
     >>> remat.distributed.run(lambda ranks: (ranks.rank, ranks.size))

@@ -236,6 +236,16 @@ def test_a_build_without_mpi_says_how_to_get_one(tmp_path):
     assert done.stdout == "ran\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [{"RANK": "1", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, {"PMIX_RANK": "0"}],
+)
+def test_launchers_that_would_train_separate_networks_are_refused(environment):
+    program = "import remat; remat.distributed.run(lambda ranks: print('ran'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**ENV, **environment})
+    assert done.returncode != 0 and "DeviceError" in done.stderr and "mpirun -n" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_each_pass_of_a_step_counts_once(compiled):
     def main(ranks, passes):

@@ -43,7 +43,7 @@ fn ranks(what: &str, c: &Communicator) -> Result<()> {
 }
 
 fn main() {
-    if launched().is_some() {
+    if launched().expect("a known launcher").is_some() {
         let what = std::env::args().nth(1).expect("a name");
         let limit = if what == "hang" { Duration::from_secs(2) } else { Duration::from_secs(120) };
         return mpi::run(limit, |_| STATUS, |c| ranks(&what, &c)).expect("failures end all ranks");

@@ -32,8 +32,8 @@ pub(crate) fn end_mpi() {
 
 /// The rank of this process and the number of ranks, as an MPI launcher's environment says.
 #[pyfunction]
-pub(crate) fn launched_ranks() -> Option<(usize, usize)> {
-    launched()
+pub(crate) fn launched_ranks(py: Python<'_>) -> PyResult<Option<(usize, usize)>> {
+    call::run(py, launched)
 }
 
 /// True if ranks may be processes.

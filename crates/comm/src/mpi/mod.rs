@@ -29,8 +29,10 @@ const OWN_WORDS: Duration = Duration::from_secs(1);
 /// fails, prints why to standard error and ends all processes with the exit status that `status` gives for the error. A rank that
 /// fails for another's sake leaves it the time to say so itself.
 ///
-/// Errors (Device): MPI was started already, or does not support calls of several threads.
+/// Errors (Device): MPI was started already, does not support calls of several threads, or does not know the processes that the launcher
+/// started; those of [`launched`](crate::launched).
 pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
+    let started = crate::launched()?;
     let (universe, threading) = ::mpi::initialize_with_threading(Threading::Multiple)
         .ok_or_else(|| Error::new(ErrorKind::Device, "MPI was started already in this process"))?;
     if threading != Threading::Multiple {
@@ -38,6 +40,14 @@ pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Co
         return Err(Error::new(ErrorKind::Device, text));
     }
     let world = universe.world();
+    let (own, all) = (world.rank() as usize, world.size() as usize);
+    if let Some((rank, size)) = started.filter(|(_, size)| *size > all) {
+        let text = format!(
+            "the launcher started this process as rank {rank} of {size}, and for MPI it is rank {own} of {all}: start it by the `mpirun` \
+             of the MPI library that it was built with"
+        );
+        return Err(Error::new(ErrorKind::Device, text));
+    }
     let of_peers = status(&Error::new(ErrorKind::Peer, "a rank does not come"));
     let process = Arc::new(Process { status: of_peers, universe: Mutex::new(Some(universe)) });
     *lock(&RUNNING) = Arc::downgrade(&process);
