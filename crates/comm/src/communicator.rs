@@ -243,7 +243,7 @@ impl Communicator {
         if let Some(e) = failure {
             put_text(&mut text, &e.to_string());
         }
-        self.0.transport.broadcast(&mut text, first)?;
+        self.0.transport.broadcast(&mut text, first, self.0.limit)?;
         Ok(failure.is_none().then(|| {
             let text = format!("rank {first} has no part in {call}: {}", text_of(&text));
             Error::new(ErrorKind::Peer, text)
@@ -256,7 +256,7 @@ impl Communicator {
         put_text(&mut mine, &format!("{call}, its call {number}"));
         let parts = blocks(TEXT_BYTES, self.size());
         let mut all = vec![0; parts.len() * TEXT_BYTES];
-        self.0.transport.all_gather(&mine, &mut all, &parts)?;
+        self.0.transport.all_gather(&mine, &mut all, &parts, self.0.limit)?;
         let told: Vec<String> = parts.into_iter().map(|p| text_of(&all[p])).collect();
         let mine = &told[self.rank()];
         let other = told.iter().position(|t| t != mine).unwrap_or(0);
@@ -264,9 +264,9 @@ impl Communicator {
         Ok(Error::new(ErrorKind::Peer, text))
     }
 
-    fn move_bytes(&self, f: impl FnOnce(&dyn Transport) -> Result<()>) -> Result<()> {
+    fn move_bytes(&self, f: impl FnOnce(&dyn Transport, Duration) -> Result<()>) -> Result<()> {
         let start = Instant::now();
-        let result = f(&*self.0.transport);
+        let result = f(&*self.0.transport, self.0.limit);
         self.0.counters.moved(start.elapsed().as_nanos());
         result
     }
@@ -301,10 +301,10 @@ impl Communicator {
             x.into_iter().for_each(|x| y.copy_from_slice(x));
             return Ok(());
         }
-        self.move_bytes(|t| {
+        self.move_bytes(|t, limit| {
             if y.len() * size <= GATHERED_BYTES {
                 let all = &mut work[..size * y.len()];
-                t.all_gather(x.unwrap_or(y), all, &blocks(y.len(), size))?;
+                t.all_gather(x.unwrap_or(y), all, &blocks(y.len(), size), limit)?;
                 let sum = reduce_blocks(reduction, dtype, all, y.len(), size);
                 y.copy_from_slice(sum);
                 return Ok(());
@@ -313,8 +313,8 @@ impl Communicator {
                 let parts = shares(chunk.len(), dtype, size);
                 // a chunk of `y` is written when all that it held has left
                 let from = &x.unwrap_or(y)[chunk.clone()];
-                let sum = exchange(t, reduction, dtype, from, &parts, work)?;
-                t.all_gather(sum, &mut y[chunk], &parts)?;
+                let sum = exchange(t, reduction, dtype, from, &parts, work, limit)?;
+                t.all_gather(sum, &mut y[chunk], &parts, limit)?;
             }
             Ok(())
         })
@@ -341,17 +341,17 @@ impl Communicator {
             return Ok(());
         }
         let (is_root, size) = (self.rank() == root, self.size());
-        self.move_bytes(|t| {
+        self.move_bytes(|t, limit| {
             // every rank reduces its share, as for all, and the shares meet at the root
             for chunk in chunks(x.len(), dtype) {
                 let parts = shares(chunk.len(), dtype, size);
-                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work)?;
+                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work, limit)?;
                 let none = vec![0..0; size];
                 let mut to = none.clone();
                 to[root] = 0..sum.len();
                 match is_root {
-                    true => t.all_to_all(sum, &to, &mut y[chunk], &parts)?,
-                    false => t.all_to_all(sum, &to, &mut [], &none)?,
+                    true => t.all_to_all(sum, &to, &mut y[chunk], &parts, limit)?,
+                    false => t.all_to_all(sum, &to, &mut [], &none, limit)?,
                 }
             }
             Ok(())
@@ -388,12 +388,12 @@ impl Communicator {
         }
         let block = y.len();
         let step = self.reduce_scatter_workspace(dtype, block) / size / dtype.size_bytes() * dtype.size_bytes();
-        self.move_bytes(|t| {
+        self.move_bytes(|t, limit| {
             for start in (0..block).step_by(step.max(1)) {
                 let len = step.min(block - start);
                 let to: Vec<Range<usize>> = (0..size).map(|r| r * block + start..r * block + start + len).collect();
                 let all = &mut work[..size * len];
-                t.all_to_all(x, &to, all, &blocks(len, size))?;
+                t.all_to_all(x, &to, all, &blocks(len, size), limit)?;
                 y[start..start + len].copy_from_slice(reduce_blocks(reduction, dtype, all, len, size));
             }
             Ok(())
@@ -408,14 +408,14 @@ impl Communicator {
     /// What each rank has as `x` comes to lie in its range of `y`, on all ranks. Errors: Peer.
     pub fn all_gather_parts(&self, call: &Call, x: &[u8], y: &mut [u8], parts: &[Range<usize>]) -> Result<()> {
         self.enter(call, x.len())?;
-        self.move_bytes(|t| t.all_gather(x, y, parts))
+        self.move_bytes(|t, limit| t.all_gather(x, y, parts, limit))
     }
 
     /// `bytes` become those of rank `root`. Errors: Value for a root that does not exist, Peer.
     pub fn broadcast(&self, call: &Call, root: usize, bytes: &mut [u8]) -> Result<()> {
         self.check_rank(root, "root")?;
         self.enter(call, bytes.len())?;
-        self.move_bytes(|t| t.broadcast(bytes, root))
+        self.move_bytes(|t, limit| t.broadcast(bytes, root, limit))
     }
 
     /// `y` becomes all ranks' `x`, one behind the other, on rank `root`; on others it may be empty. Errors: Value for a root that does
@@ -426,9 +426,9 @@ impl Communicator {
         let none = vec![0..0; self.size()];
         let mut to = none.clone();
         to[root] = 0..x.len();
-        self.move_bytes(|t| match self.rank() == root {
-            true => t.all_to_all(x, &to, y, &blocks(x.len(), self.size())),
-            false => t.all_to_all(x, &to, &mut [], &none),
+        self.move_bytes(|t, limit| match self.rank() == root {
+            true => t.all_to_all(x, &to, y, &blocks(x.len(), self.size()), limit),
+            false => t.all_to_all(x, &to, &mut [], &none, limit),
         })
     }
 
@@ -444,7 +444,7 @@ impl Communicator {
             false => vec![0..0; self.size()],
         };
         let x = if self.rank() == root { x } else { &[] };
-        self.move_bytes(|t| t.all_to_all(x, &to, y, &from))
+        self.move_bytes(|t, limit| t.all_to_all(x, &to, y, &from, limit))
     }
 
     /// Of as many equal blocks of `x` as there are ranks, block `r` goes to rank `r`; `y` is what comes, in the order of ranks.
@@ -452,7 +452,7 @@ impl Communicator {
     pub fn all_to_all(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
         self.enter(call, x.len())?;
         let parts = blocks(x.len() / self.size(), self.size());
-        self.move_bytes(|t| t.all_to_all(x, &parts, y, &parts))
+        self.move_bytes(|t, limit| t.all_to_all(x, &parts, y, &parts, limit))
     }
 
     /// Sends `x` to rank `to`, which receives it with an equal call; returns when it has arrived.
@@ -461,13 +461,13 @@ impl Communicator {
     /// come.
     pub fn send(&self, call: &Call, to: usize, x: &[u8]) -> Result<()> {
         self.meet(call, to, x.len(), Role::Sends, None)?;
-        self.move_bytes(|t| t.send(x, to, self.0.limit))
+        self.move_bytes(|t, limit| t.send(x, to, limit))
     }
 
     /// Receives what rank `from` sends with an equal call. Errors: as [`Communicator::send`].
     pub fn receive(&self, call: &Call, from: usize, y: &mut [u8]) -> Result<()> {
         self.meet(call, from, y.len(), Role::Receives, None)?;
-        self.move_bytes(|t| t.receive(y, from, self.0.limit))
+        self.move_bytes(|t, limit| t.receive(y, from, limit))
     }
 
     /// Tells rank `peer` that this one cannot send or receive what comes next between both. Errors: Value as
@@ -539,10 +539,11 @@ fn exchange<'w>(
     x: &[u8],
     parts: &[Range<usize>],
     work: &'w mut [u8],
+    limit: Duration,
 ) -> Result<&'w [u8]> {
     let mine = parts[t.rank()].len();
     let all = &mut work[..parts.len() * mine];
-    t.all_to_all(x, parts, all, &blocks(mine, parts.len()))?;
+    t.all_to_all(x, parts, all, &blocks(mine, parts.len()), limit)?;
     Ok(reduce_blocks(reduction, dtype, all, mine, parts.len()))
 }
 

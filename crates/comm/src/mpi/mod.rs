@@ -1,8 +1,9 @@
 //! Ranks as processes that an MPI launcher started: `mpirun -n 4 program`.
 //!
 //! While a rank waits for others it sleeps between its looks, so that it takes no processor from them or from its own computing
-//! threads; only when all have come are MPI's blocking calls made, which move bytes as fast as the library can. A rank that does
-//! not come in time, or a failure of MPI itself, ends all processes: MPI has no way back from either.
+//! threads; when all have come and bytes move it looks without a pause, since MPI moves them only then. No call of MPI's blocks, so a
+//! rank that stops in the middle of one is seen, too. A rank that does not come in time, or a failure of MPI itself, ends all
+//! processes: MPI has no way back from either.
 
 #![allow(unsafe_code)]
 
