@@ -21,7 +21,8 @@ made on all ranks or on none:
 `mpirun -n 4 python program.py` is four processes, which takes a build with the feature `mpi`; `python program.py` is one rank; and
 `distributed.run_threads(main, ranks=4)` are four threads, for tests. Bits depend on the number of ranks alone, not on which it is.
 """
-from typing import Any, Callable, Iterable, List, Optional, Tuple, Union
+from contextlib import contextmanager
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
 
 from . import _remat
 from ._remat import Communicator, Tensor
@@ -48,7 +49,8 @@ def run(main: Callable[..., Any], *args: Any, limit: float = DEFAULT_LIMIT) -> A
     and gives what it returned on this rank. Ranks wait for each other at most `limit` seconds. If `main` raises on one of several
     processes, that is printed and all of them end.
 
-    Errors: DeviceError if there are several processes and this build has no MPI, which says how to build it.
+    Errors: DeviceError if there are several processes and this build has no MPI, which says how to build it, or if they were started in a
+    way in which they cannot find each other (`torchrun`, or `srun` without `--mpi`), which says how to start them instead.
 
     >>> import remat
     >>> remat.distributed.run(lambda ranks: (ranks.rank, ranks.size))
@@ -185,8 +187,8 @@ def all_to_all(x: Tensor, group: Communicator, split_axis: int = 0, concat_axis:
 
 def send(x: Tensor, group: Communicator, to: int) -> Tensor:
     """Sends the tensor to rank `to`, which calls `receive`. The result has no elements: what must happen afterwards takes it, and
-    gradients come back through it. Two ranks that both send first wait for each other until the limit is over. Errors: ArgumentError
-    for this rank, or one that does not exist; and as `all_reduce`.
+    gradients come back through it. Errors: ArgumentError for this rank, or one that does not exist; when a value is
+    read, or the device is synchronised, PeerError if that rank sends, too, instead of receiving first; and as `all_reduce`.
 
     >>> import remat
     >>> def main(r):
@@ -251,9 +253,35 @@ class DataParallel:
         self._of = _remat._DataParallel(module._library_state(), group, bucket_bytes, find_unused, gradients == "divided")
 
     def backward(self, loss: Tensor) -> None:
-        """Accumulates the gradient of the mean of all ranks' losses into the parameters. Errors: those of `Tensor.backward`; PeerError if
-        a rank failed, or does not come."""
+        """Accumulates the gradient of the mean of all ranks' losses into the parameters. Within `no_sync` the pass is of this rank alone.
+        Errors: those of `Tensor.backward`; PeerError if a rank failed, or does not come."""
         self._of.backward(loss)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes within it, `parallel.backward(loss)` or `loss.backward()`, add to this rank's gradients without a word to the
+        others, and the next `backward` behind it reduces the sum: for several batches a step. Each pass counts as one of all ranks does.
+        A `loss.backward()` outside of it counts as it is, once for each rank.
+
+        >>> import remat
+        >>> from remat import distributed, nn
+        >>> def main(ranks):
+        ...     remat.set_default_device(remat.Device(ranks=ranks))
+        ...     net = nn.Linear(1, 1)
+        ...     parallel = distributed.DataParallel(net, ranks)
+        ...     x = remat.ones(1, 1) * (1 + ranks.rank)
+        ...     with parallel.no_sync():
+        ...         parallel.backward(net(x).sum())
+        ...     parallel.backward(net(x).sum())
+        ...     return net.weight.grad.tolist()
+        >>> distributed.run_threads(main, ranks=2)
+        [[[3.0]], [[3.0]]]
+        """
+        self._of.begin_no_sync()
+        try:
+            yield
+        finally:
+            self._of.end_no_sync()
 
     def broadcast_parameters(self) -> None:
         """Makes every rank's parameters those of rank 0: after a checkpoint was loaded there. Errors: PeerError."""

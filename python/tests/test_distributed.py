@@ -236,6 +236,65 @@ def test_a_build_without_mpi_says_how_to_get_one(tmp_path):
     assert done.stdout == "ran\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [{"RANK": "1", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, {"PMIX_RANK": "0"}],
+)
+def test_launchers_that_would_train_separate_networks_are_refused(environment):
+    program = "import remat; remat.distributed.run(lambda ranks: print('ran'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**ENV, **environment})
+    assert done.returncode != 0 and "DeviceError" in done.stderr and "mpirun -n" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_each_pass_of_a_step_counts_once(compiled):
+    def main(ranks, passes):
+        remat.set_default_device(remat.Device(ranks=ranks))
+        net = nn.Module()
+        net.w = nn.Parameter(remat.zeros(2))
+        parallel, optimizer = distributed.DataParallel(net, ranks), optim.SGD(net, lr=1.0)
+
+        def step(x):
+            passes(parallel, lambda k: (net.w * k * x).sum())
+            optimizer.step()
+            return x.sum()
+
+        step = remat.compile(step) if compiled else step
+        for _ in range(2):
+            step(remat.ones(2) * 10**ranks.rank)
+        return net.w.tolist()
+
+    def of_all(parallel, loss):
+        parallel.backward(loss(1))
+        parallel.backward(loss(2))
+
+    def alone(parallel, loss):
+        with parallel.no_sync():
+            parallel.backward(loss(0.5))
+            loss(0.5).backward()
+        parallel.backward(loss(2))
+
+    for passes in (of_all, alone):
+        assert distributed.run_threads(main, passes, ranks=2) == [[-33.0, -33.0]] * 2
+
+
+def test_ranks_that_differ_are_told_what_does():
+    def order(ranks):
+        remat.set_default_device(remat.Device(ranks=ranks))
+        net = nn.Module()
+        for name in ("ab" if ranks.rank == 0 else "ba"):
+            setattr(net, name, nn.Parameter(remat.zeros(2)))
+        distributed.DataParallel(net, ranks)
+
+    def options(ranks):
+        remat.set_default_device(remat.Device(ranks=ranks))
+        distributed.DataParallel(nn.Linear(1, 1), ranks, find_unused=ranks.rank == 1)
+
+    for main, text in ((order, "rank 1 has `b`.*another order"), (options, "find_unused = true")):
+        with pytest.raises(remat.PeerError, match=text):
+            distributed.run_threads(main, ranks=2)
+
+
 HOLDS = """
 import remat
 from remat import distributed, nn, optim

@@ -19,6 +19,9 @@ use crate::{Reduction, Statistics, Transport};
 /// How long a rank waits for the others unless it says otherwise: longer than steps take, shorter than a person's patience.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
 
+/// As good as no limit, for a rank that has nothing more to do; a clock can add it.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// What a reduction moves at a time: its workspace stays small, and its parts in the cache.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
@@ -51,6 +54,15 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// What a rank does in a call between two, as the first byte of what it tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Role {
+    Sends = 1,
+    Receives = 2,
+    Fails = 3,
 }
 
 /// What comes of all ranks' calls.
@@ -123,6 +135,12 @@ impl Communicator {
         all.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without this rank"))
     }
 
+    /// True if there is no clone of this.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// Waits until all ranks are here. Errors (Peer): a rank failed, does not come, or makes another call.
     pub fn barrier(&self) -> Result<()> {
         self.enter(&Call::named("barrier"), 0)
@@ -148,13 +166,25 @@ impl Communicator {
     ///
     /// Errors (Peer): a rank is gone, or does not come within the limit.
     pub fn meet_again(&self) -> Result<()> {
-        let call = Call::named("what follows after an error");
+        self.wait_for_all(&Call::named("what follows after an error"), self.0.limit)
+    }
+
+    /// This rank makes no call any more: whatever call another still makes fails with an error of kind Peer that says so, at once. Waits, for
+    /// as long as it takes, until all ranks are here.
+    ///
+    /// Errors (Peer): a rank is gone.
+    pub fn end(&self) -> Result<()> {
+        self.wait_for_all(&Call::named("nothing any more, as its program has ended"), FOREVER)
+    }
+
+    /// Waits until all ranks make this call, and fails every other.
+    fn wait_for_all(&self, call: &Call, limit: Duration) -> Result<()> {
         let number = self.0.counters.call(0);
         while self.size() > 1 {
-            match self.agree_on(&call, None)? {
+            match self.agree_within(call, None, limit)? {
                 Agreed::All => break,
-                Agreed::Failed(first) => drop(self.hear_failure(first, &call, None)?),
-                Agreed::Otherwise => drop(self.tell_mismatch(&call, number)?),
+                Agreed::Failed(first) => drop(self.hear_failure(first, call, None)?),
+                Agreed::Otherwise => drop(self.tell_mismatch(call, number)?),
             }
         }
         Ok(())
@@ -189,13 +219,17 @@ impl Communicator {
 
     /// What comes of all ranks' calls. Errors (Peer): a rank is gone, or does not come.
     fn agree_on(&self, call: &Call, failure: Option<&Error>) -> Result<Agreed> {
+        self.agree_within(call, failure, self.0.limit)
+    }
+
+    fn agree_within(&self, call: &Call, failure: Option<&Error>, limit: Duration) -> Result<Agreed> {
         let mut hash = DefaultHasher::new();
         call.0.hash(&mut hash);
         let hash = hash.finish();
         // the greatest is the first rank that failed
         let status = if failure.is_some() { u64::MAX - self.rank() as u64 } else { 0 };
         let mut words = [status, hash, !hash];
-        self.0.transport.agree(&mut words, self.0.limit)?;
+        self.0.transport.agree(&mut words, limit)?;
         Ok(match words {
             [0, hash, other] if hash == !other => Agreed::All,
             [0, ..] => Agreed::Otherwise,
@@ -209,7 +243,7 @@ impl Communicator {
         if let Some(e) = failure {
             put_text(&mut text, &e.to_string());
         }
-        self.0.transport.broadcast(&mut text, first)?;
+        self.0.transport.broadcast(&mut text, first, self.0.limit)?;
         Ok(failure.is_none().then(|| {
             let text = format!("rank {first} has no part in {call}: {}", text_of(&text));
             Error::new(ErrorKind::Peer, text)
@@ -222,7 +256,7 @@ impl Communicator {
         put_text(&mut mine, &format!("{call}, its call {number}"));
         let parts = blocks(TEXT_BYTES, self.size());
         let mut all = vec![0; parts.len() * TEXT_BYTES];
-        self.0.transport.all_gather(&mine, &mut all, &parts)?;
+        self.0.transport.all_gather(&mine, &mut all, &parts, self.0.limit)?;
         let told: Vec<String> = parts.into_iter().map(|p| text_of(&all[p])).collect();
         let mine = &told[self.rank()];
         let other = told.iter().position(|t| t != mine).unwrap_or(0);
@@ -230,9 +264,9 @@ impl Communicator {
         Ok(Error::new(ErrorKind::Peer, text))
     }
 
-    fn move_bytes(&self, f: impl FnOnce(&dyn Transport) -> Result<()>) -> Result<()> {
+    fn move_bytes(&self, f: impl FnOnce(&dyn Transport, Duration) -> Result<()>) -> Result<()> {
         let start = Instant::now();
-        let result = f(&*self.0.transport);
+        let result = f(&*self.0.transport, self.0.limit);
         self.0.counters.moved(start.elapsed().as_nanos());
         result
     }
@@ -267,10 +301,10 @@ impl Communicator {
             x.into_iter().for_each(|x| y.copy_from_slice(x));
             return Ok(());
         }
-        self.move_bytes(|t| {
+        self.move_bytes(|t, limit| {
             if y.len() * size <= GATHERED_BYTES {
                 let all = &mut work[..size * y.len()];
-                t.all_gather(x.unwrap_or(y), all, &blocks(y.len(), size))?;
+                t.all_gather(x.unwrap_or(y), all, &blocks(y.len(), size), limit)?;
                 let sum = reduce_blocks(reduction, dtype, all, y.len(), size);
                 y.copy_from_slice(sum);
                 return Ok(());
@@ -279,8 +313,8 @@ impl Communicator {
                 let parts = shares(chunk.len(), dtype, size);
                 // a chunk of `y` is written when all that it held has left
                 let from = &x.unwrap_or(y)[chunk.clone()];
-                let sum = exchange(t, reduction, dtype, from, &parts, work)?;
-                t.all_gather(sum, &mut y[chunk], &parts)?;
+                let sum = exchange(t, reduction, dtype, from, &parts, work, limit)?;
+                t.all_gather(sum, &mut y[chunk], &parts, limit)?;
             }
             Ok(())
         })
@@ -307,17 +341,17 @@ impl Communicator {
             return Ok(());
         }
         let (is_root, size) = (self.rank() == root, self.size());
-        self.move_bytes(|t| {
+        self.move_bytes(|t, limit| {
             // every rank reduces its share, as for all, and the shares meet at the root
             for chunk in chunks(x.len(), dtype) {
                 let parts = shares(chunk.len(), dtype, size);
-                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work)?;
+                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work, limit)?;
                 let none = vec![0..0; size];
                 let mut to = none.clone();
                 to[root] = 0..sum.len();
                 match is_root {
-                    true => t.all_to_all(sum, &to, &mut y[chunk], &parts)?,
-                    false => t.all_to_all(sum, &to, &mut [], &none)?,
+                    true => t.all_to_all(sum, &to, &mut y[chunk], &parts, limit)?,
+                    false => t.all_to_all(sum, &to, &mut [], &none, limit)?,
                 }
             }
             Ok(())
@@ -354,12 +388,12 @@ impl Communicator {
         }
         let block = y.len();
         let step = self.reduce_scatter_workspace(dtype, block) / size / dtype.size_bytes() * dtype.size_bytes();
-        self.move_bytes(|t| {
+        self.move_bytes(|t, limit| {
             for start in (0..block).step_by(step.max(1)) {
                 let len = step.min(block - start);
                 let to: Vec<Range<usize>> = (0..size).map(|r| r * block + start..r * block + start + len).collect();
                 let all = &mut work[..size * len];
-                t.all_to_all(x, &to, all, &blocks(len, size))?;
+                t.all_to_all(x, &to, all, &blocks(len, size), limit)?;
                 y[start..start + len].copy_from_slice(reduce_blocks(reduction, dtype, all, len, size));
             }
             Ok(())
@@ -374,14 +408,14 @@ impl Communicator {
     /// What each rank has as `x` comes to lie in its range of `y`, on all ranks. Errors: Peer.
     pub fn all_gather_parts(&self, call: &Call, x: &[u8], y: &mut [u8], parts: &[Range<usize>]) -> Result<()> {
         self.enter(call, x.len())?;
-        self.move_bytes(|t| t.all_gather(x, y, parts))
+        self.move_bytes(|t, limit| t.all_gather(x, y, parts, limit))
     }
 
     /// `bytes` become those of rank `root`. Errors: Value for a root that does not exist, Peer.
     pub fn broadcast(&self, call: &Call, root: usize, bytes: &mut [u8]) -> Result<()> {
         self.check_rank(root, "root")?;
         self.enter(call, bytes.len())?;
-        self.move_bytes(|t| t.broadcast(bytes, root))
+        self.move_bytes(|t, limit| t.broadcast(bytes, root, limit))
     }
 
     /// `y` becomes all ranks' `x`, one behind the other, on rank `root`; on others it may be empty. Errors: Value for a root that does
@@ -392,9 +426,9 @@ impl Communicator {
         let none = vec![0..0; self.size()];
         let mut to = none.clone();
         to[root] = 0..x.len();
-        self.move_bytes(|t| match self.rank() == root {
-            true => t.all_to_all(x, &to, y, &blocks(x.len(), self.size())),
-            false => t.all_to_all(x, &to, &mut [], &none),
+        self.move_bytes(|t, limit| match self.rank() == root {
+            true => t.all_to_all(x, &to, y, &blocks(x.len(), self.size()), limit),
+            false => t.all_to_all(x, &to, &mut [], &none, limit),
         })
     }
 
@@ -410,7 +444,7 @@ impl Communicator {
             false => vec![0..0; self.size()],
         };
         let x = if self.rank() == root { x } else { &[] };
-        self.move_bytes(|t| t.all_to_all(x, &to, y, &from))
+        self.move_bytes(|t, limit| t.all_to_all(x, &to, y, &from, limit))
     }
 
     /// Of as many equal blocks of `x` as there are ranks, block `r` goes to rank `r`; `y` is what comes, in the order of ranks.
@@ -418,36 +452,37 @@ impl Communicator {
     pub fn all_to_all(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
         self.enter(call, x.len())?;
         let parts = blocks(x.len() / self.size(), self.size());
-        self.move_bytes(|t| t.all_to_all(x, &parts, y, &parts))
+        self.move_bytes(|t, limit| t.all_to_all(x, &parts, y, &parts, limit))
     }
 
     /// Sends `x` to rank `to`, which receives it with an equal call; returns when it has arrived.
     ///
-    /// Errors: Value for this rank, or one that does not exist; Peer if that rank receives something else, failed, or does not come.
+    /// Errors: Value for this rank, or one that does not exist; Peer if that rank receives something else, sends, too, failed, or does not
+    /// come.
     pub fn send(&self, call: &Call, to: usize, x: &[u8]) -> Result<()> {
-        self.meet(call, to, x.len(), None)?;
-        self.move_bytes(|t| t.send(x, to, self.0.limit))
+        self.meet(call, to, x.len(), Role::Sends, None)?;
+        self.move_bytes(|t, limit| t.send(x, to, limit))
     }
 
     /// Receives what rank `from` sends with an equal call. Errors: as [`Communicator::send`].
     pub fn receive(&self, call: &Call, from: usize, y: &mut [u8]) -> Result<()> {
-        self.meet(call, from, y.len(), None)?;
-        self.move_bytes(|t| t.receive(y, from, self.0.limit))
+        self.meet(call, from, y.len(), Role::Receives, None)?;
+        self.move_bytes(|t, limit| t.receive(y, from, limit))
     }
 
     /// Tells rank `peer` that this one cannot send or receive what comes next between both. Errors: Value as
     /// [`Communicator::send`], Peer if that rank does not come.
     pub fn fail_message(&self, call: &Call, peer: usize, why: &Error) -> Result<()> {
-        self.meet(call, peer, 0, Some(why))
+        self.meet(call, peer, 0, Role::Fails, Some(why))
     }
 
     /// Agrees with one rank on a call between both. Errors: as [`Communicator::enter`]; none if this rank failed.
-    fn meet(&self, call: &Call, peer: usize, bytes: usize, failure: Option<&Error>) -> Result<()> {
+    fn meet(&self, call: &Call, peer: usize, bytes: usize, role: Role, failure: Option<&Error>) -> Result<()> {
         self.check_peer(peer)?;
         let number = self.0.counters.call(bytes);
         let start = Instant::now();
         let (mut mine, mut other) = ([0; TEXT_BYTES], [0; TEXT_BYTES]);
-        mine[0] = u8::from(failure.is_some());
+        mine[0] = role as u8;
         put_text(&mut mine[1..], &failure.map_or_else(|| call.0.clone(), Error::to_string));
         let (t, limit) = (&self.0.transport, self.0.limit);
         // the lower rank speaks first
@@ -460,10 +495,18 @@ impl Communicator {
         let told = text_of(&other[1..]);
         if failure.is_some() {
             Ok(())
-        } else if other[0] != 0 {
+        } else if other[0] == Role::Fails as u8 {
             Err(Error::new(ErrorKind::Peer, format!("rank {peer} has no part in {call}: {told}")))
         } else if told != text_of(&mine[1..]) {
             let text = format!("rank {} calls {call}, while rank {peer} calls {told}", self.rank());
+            Err(Error::new(ErrorKind::Peer, text))
+        } else if other[0] == role as u8 {
+            let does = if role == Role::Sends { "sends to" } else { "receives from" };
+            let instead = if role == Role::Sends { "receive" } else { "send" };
+            let text = format!(
+                "rank {} {does} rank {peer}, which {does} rank {0} in the same place ({call}): one of the two must {instead} first",
+                self.rank()
+            );
             Err(Error::new(ErrorKind::Peer, text))
         } else {
             Ok(())
@@ -496,10 +539,11 @@ fn exchange<'w>(
     x: &[u8],
     parts: &[Range<usize>],
     work: &'w mut [u8],
+    limit: Duration,
 ) -> Result<&'w [u8]> {
     let mine = parts[t.rank()].len();
     let all = &mut work[..parts.len() * mine];
-    t.all_to_all(x, parts, all, &blocks(mine, parts.len()))?;
+    t.all_to_all(x, parts, all, &blocks(mine, parts.len()), limit)?;
     Ok(reduce_blocks(reduction, dtype, all, mine, parts.len()))
 }
 

@@ -239,7 +239,7 @@ struct Threads {
 }
 
 impl Threads {
-    /// Within calls that all ranks have agreed on nobody is late but for the machine's load.
+    /// Within calls that all ranks have agreed on nobody is late but for the machine's load, whatever the limit: a thread does not stop.
     fn exchange(&self, bytes: Vec<u8>) -> Result<Vec<Bytes>> {
         self.hub.exchange(self.rank, bytes, DEFAULT_LIMIT).map(|x| x.0)
     }
@@ -269,7 +269,14 @@ impl Transport for Threads {
         Ok(())
     }
 
-    fn all_to_all(&self, send: &[u8], to: &[Range<usize>], recv: &mut [u8], from: &[Range<usize>]) -> Result<()> {
+    fn all_to_all(
+        &self,
+        send: &[u8],
+        to: &[Range<usize>],
+        recv: &mut [u8],
+        from: &[Range<usize>],
+        _limit: Duration,
+    ) -> Result<()> {
         // the parts behind one another, after where each begins
         let mut bytes: Vec<u8> = Vec::new();
         let mut start = (self.size() * size_of::<u64>()) as u64;
@@ -289,14 +296,14 @@ impl Transport for Threads {
         Ok(())
     }
 
-    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>]) -> Result<()> {
+    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>], _limit: Duration) -> Result<()> {
         for (other, part) in self.exchange(mine.to_vec())?.iter().zip(from) {
             all[part.clone()].copy_from_slice(other.get(..part.len()).ok_or_else(short)?);
         }
         Ok(())
     }
 
-    fn broadcast(&self, bytes: &mut [u8], root: usize) -> Result<()> {
+    fn broadcast(&self, bytes: &mut [u8], root: usize, _limit: Duration) -> Result<()> {
         let mine = if self.rank == root { bytes.to_vec() } else { Vec::new() };
         let all = self.exchange(mine)?;
         bytes.copy_from_slice(all[root].get(..bytes.len()).ok_or_else(short)?);

@@ -7,7 +7,7 @@ use remat_types::{Error, ErrorKind, Result};
 /// Moves bytes between ranks. All ranks of it make the same calls in the same order; a [`Communicator`](crate::Communicator) makes
 /// sure of that.
 ///
-/// Errors of every method (Peer): a rank is gone, or has not come within the limit, where the transport can tell.
+/// Errors of every method (Peer): a rank is gone, or has not come or not moved its bytes within the limit, where the transport can tell.
 pub trait Transport: Send + Sync + Debug {
     /// The number of this rank, from 0.
     fn rank(&self) -> usize;
@@ -19,13 +19,20 @@ pub trait Transport: Send + Sync + Debug {
     fn agree(&self, words: &mut [u64; 3], limit: Duration) -> Result<()>;
 
     /// Range `r` of `send` goes to rank `r`, and lands in range `q` of `recv` from rank `q`. Ranges do not overlap.
-    fn all_to_all(&self, send: &[u8], to: &[Range<usize>], recv: &mut [u8], from: &[Range<usize>]) -> Result<()>;
+    fn all_to_all(
+        &self,
+        send: &[u8],
+        to: &[Range<usize>],
+        recv: &mut [u8],
+        from: &[Range<usize>],
+        limit: Duration,
+    ) -> Result<()>;
 
     /// What each rank has as `mine` comes to lie in its range of `all`, on all ranks.
-    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>]) -> Result<()>;
+    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>], limit: Duration) -> Result<()>;
 
     /// The bytes of rank `root`, on all ranks.
-    fn broadcast(&self, bytes: &mut [u8], root: usize) -> Result<()>;
+    fn broadcast(&self, bytes: &mut [u8], root: usize, limit: Duration) -> Result<()>;
 
     /// Sends to one rank, which receives as many bytes; returns when they may be overwritten.
     fn send(&self, bytes: &[u8], to: usize, limit: Duration) -> Result<()>;
@@ -55,17 +62,24 @@ impl Transport for Alone {
         Ok(())
     }
 
-    fn all_to_all(&self, send: &[u8], to: &[Range<usize>], recv: &mut [u8], from: &[Range<usize>]) -> Result<()> {
+    fn all_to_all(
+        &self,
+        send: &[u8],
+        to: &[Range<usize>],
+        recv: &mut [u8],
+        from: &[Range<usize>],
+        _limit: Duration,
+    ) -> Result<()> {
         recv[from[0].clone()].copy_from_slice(&send[to[0].clone()]);
         Ok(())
     }
 
-    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>]) -> Result<()> {
+    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>], _limit: Duration) -> Result<()> {
         all[from[0].clone()].copy_from_slice(mine);
         Ok(())
     }
 
-    fn broadcast(&self, _bytes: &mut [u8], _root: usize) -> Result<()> {
+    fn broadcast(&self, _bytes: &mut [u8], _root: usize, _limit: Duration) -> Result<()> {
         Ok(())
     }
 

@@ -6,8 +6,8 @@ mod collectives;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use remat_comm::{Call, Communicator, launched, mpi};
-use remat_types::{Error, ErrorKind, Result};
+use remat_comm::{Call, Communicator, Reduction, launched, mpi};
+use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
 const STATUS: i32 = 17;
 
@@ -37,14 +37,31 @@ fn ranks(what: &str, c: &Communicator) -> Result<()> {
             std::thread::sleep(Duration::from_secs(1));
         },
         ("die", 1) => std::process::abort(),
+        ("early", 1) => Ok(()),
+        // in the middle of a reduction, which takes all of the time
+        ("stop", r) => {
+            if r == 1 {
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_millis(500));
+                    Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().expect("a program");
+                });
+            }
+            let mut y = vec![0; 64 << 20];
+            let shape = Shape::from([y.len() / 4]);
+            let mut work = vec![0; c.reduce_workspace(DType::F32, y.len())];
+            loop {
+                let call = Call::new("all_reduce", "sum", DType::F32, &shape);
+                c.all_reduce(&call, Reduction::Sum, DType::F32, None, &mut y, &mut work)?;
+            }
+        }
         _ => c.barrier(),
     }
 }
 
 fn main() {
-    if launched().is_some() {
+    if launched().expect("a known launcher").is_some() {
         let what = std::env::args().nth(1).expect("a name");
-        let limit = if what == "hang" { Duration::from_secs(2) } else { Duration::from_secs(120) };
+        let limit = if ["hang", "stop"].contains(&&*what) { Duration::from_secs(2) } else { Duration::from_secs(120) };
         return mpi::run(limit, |_| STATUS, |c| ranks(&what, &c)).expect("failures end all ranks");
     }
     for n in [1, 2, 3, 4] {
@@ -57,6 +74,8 @@ fn main() {
         ("panic", "error: rank 1 panicked"),
         ("hang", "rank 1 has not come"),
         ("die", "rank 1"),
+        ("early", "rank 1 calls nothing any more"),
+        ("stop", "rank 1 has not come"),
     ];
     for (what, text) in expected {
         let start = Instant::now();

@@ -177,10 +177,30 @@ impl Parameter {
         self.present().as_ref().ok_or_else(lost)?.set_grad(grad)
     }
 
+    /// Takes the accumulated gradient out for good, as an optimiser's step does: what comes next has nothing to do with it.
+    pub(crate) fn spend_grad(&self) -> Option<Tensor> {
+        let slot = self.present();
+        let value = slot.as_ref()?;
+        let g = value.take_grad();
+        // never fails on a leaf, and what is no leaf has no gradient
+        let _ = value.set_grad(None);
+        g
+    }
+
     /// Drops the accumulated gradient, and that of this rank's part.
     pub(crate) fn drop_grad(&self) {
-        drop(self.take_grad());
-        drop(self.part().and_then(|part| part.take_grad()));
+        drop(self.spend_grad());
+        drop(self.part().and_then(|part| part.spend_grad()));
+    }
+
+    /// See [`Tensor::has_reduced_grad`].
+    pub(crate) fn has_reduced_grad(&self) -> bool {
+        self.present().as_ref().is_some_and(Tensor::has_reduced_grad)
+    }
+
+    /// See [`Tensor::mark_grad_reduced`].
+    pub(crate) fn mark_grad_reduced(&self) {
+        self.present().iter().for_each(Tensor::mark_grad_reduced);
     }
 
     /// Bytes of the gradient accumulated so far, of which this rank may keep a part.
@@ -192,6 +212,14 @@ impl Parameter {
     /// Calls `hook` with the gradient whenever a backward pass has completed it; see [`Tensor::on_grad`].
     pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<GradHook> {
         self.present().as_ref().ok_or_else(lost)?.on_grad(hook)
+    }
+
+    /// Calls `hook` with the gradient whenever a backward pass has completed it, and accumulates what it gives; see [`Tensor::map_grad`].
+    pub fn map_grad(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<GradHook> {
+        self.present().as_ref().ok_or_else(lost)?.map_grad(hook)
     }
 
     /// Stops (or resumes) training: a frozen parameter's value requires no gradient.

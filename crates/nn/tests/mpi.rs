@@ -16,7 +16,7 @@ mod sync_batch_norm;
 mod tensor_parallel;
 
 fn main() {
-    if launched().is_some() {
+    if launched().expect("a known launcher").is_some() {
         let done = mpi::run(
             Duration::from_secs(120),
             |_| 1,

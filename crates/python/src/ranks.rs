@@ -8,7 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use remat::nn::distributed::{
-    Communicator, DataParallel, DataParallelOptions, Gradients, Reduction, launched, synchronise_batch_norms, threads,
+    Communicator, DataParallel, DataParallelOptions, Gradients, NoSync, Reduction, launched, synchronise_batch_norms,
+    threads,
 };
 use remat::runtime::interrupt;
 use remat::{Error, ErrorKind};
@@ -31,8 +32,8 @@ pub(crate) fn end_mpi() {
 
 /// The rank of this process and the number of ranks, as an MPI launcher's environment says.
 #[pyfunction]
-pub(crate) fn launched_ranks() -> Option<(usize, usize)> {
-    launched()
+pub(crate) fn launched_ranks(py: Python<'_>) -> PyResult<Option<(usize, usize)>> {
+    call::run(py, launched)
 }
 
 /// True if ranks may be processes.
@@ -99,6 +100,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
     let main = |ranks: Communicator| {
         // what outlives MPI's end at the interpreter's would end it a second time; see `end_mpi`
         std::mem::forget(ranks.clone());
+        let group = ranks.clone();
         DEVICES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
         let y = call::attached(|py| {
             let y = f.bind(py).call1((PyCommunicator(ranks),));
@@ -112,6 +114,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
         for device in DEVICES.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default() {
             device.channel().sync().or_else(|e| if e.kind() == ErrorKind::Closed { Ok(()) } else { Err(e) })?;
         }
+        group.end()?;
         Ok(y)
     };
     call::run(py, || mpi::run(limit, |_| 1, main))
@@ -204,7 +207,7 @@ pub(crate) fn collective(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Py<P
 
 /// Data parallel training of a module; see the Python class.
 #[pyclass(name = "_DataParallel", module = "remat._remat", frozen)]
-pub(crate) struct NativeDataParallel(DataParallel);
+pub(crate) struct NativeDataParallel(DataParallel, Mutex<Vec<NoSync>>);
 
 impl Drop for NativeDataParallel {
     fn drop(&mut self) {
@@ -229,13 +232,23 @@ impl NativeDataParallel {
             options.gradients = Gradients::Divided;
         }
         let (module, group) = (module.get(), group.get());
-        call::run(py, || DataParallel::new(module, &group.0, options)).map(NativeDataParallel)
+        call::run(py, || DataParallel::new(module, &group.0, options))
+            .map(|of| NativeDataParallel(of, Mutex::default()))
     }
 
     fn backward(&self, loss: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = loss.py();
         let loss = extract_tensor(loss)?.ok_or_else(|| PyTypeError::new_err("the loss is a tensor"))?;
         call::run(py, || self.0.backward(&loss))
+    }
+
+    /// Passes are of this rank alone, until as many calls of `end_no_sync`.
+    fn begin_no_sync(&self) {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).push(self.0.no_sync());
+    }
+
+    fn end_no_sync(&self) {
+        drop(self.1.lock().unwrap_or_else(PoisonError::into_inner).pop());
     }
 
     fn broadcast_parameters(&self, py: Python<'_>) -> PyResult<()> {

@@ -7,6 +7,7 @@
 mod watched;
 
 use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use remat_ops::pointwise::{Binary, BinaryFn};
@@ -358,16 +359,23 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
     y.handle.channel().check()?;
     edge_of(y).and_then(|edge| s.add(edge, seed(y, dy, false)?)).in_op_at("backward", site)?;
     s.run(&FxHashSet::default(), |node, mut g| {
-        let (NodeKind::Leaf(leaf), Some(g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
+        let (NodeKind::Leaf(leaf), Some(mut g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
         // a copy: a hook may add another, or make a pass of its own
         let hooks = lock(&leaf.hooks).clone();
         guard_hooks(leaf, &hooks);
-        hooks.iter().try_for_each(|hook| hook(&g))?;
+        for hook in &hooks {
+            if let Some(other) = hook(&g)? {
+                g = other;
+            }
+        }
         capture_gradient(leaf);
         let mut slot = lock(&leaf.grad);
         let grad = match slot.take() {
             Some(have) => sum(have, g, site)?,
-            None => g,
+            None => {
+                leaf.is_grad_reduced.store(false, Ordering::Relaxed);
+                g
+            }
         };
         grad.handle.channel().tag(&grad.handle, Kind::Gradient)?;
         *slot = Some(grad);

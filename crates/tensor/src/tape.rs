@@ -8,6 +8,7 @@ mod frame;
 mod recorded;
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_ops::{Apply, OpRef};
@@ -69,9 +70,9 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Called with a leaf's gradient when it is complete.
+/// Called with a leaf's gradient when it is complete; gives what is accumulated in its place, if anything.
 pub(crate) type Hook = Arc<HookFn>;
-type HookFn = dyn Fn(&Tensor) -> Result<()> + Send + Sync;
+type HookFn = dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync;
 
 /// A hook that was given to a leaf, by which it can be taken out again; dropping this leaves the hook where it is.
 #[derive(Clone, Debug)]
@@ -103,6 +104,8 @@ impl GradHook {
 /// A tensor whose gradient is wanted.
 pub(crate) struct Leaf {
     pub(crate) grad: Mutex<Option<Tensor>>,
+    /// Of a gradient that is there: it is that of all ranks together.
+    pub(crate) is_grad_reduced: AtomicBool,
     pub(crate) hooks: Mutex<Vec<Hook>>,
     /// Made while its thread traced, so that no later run knows it.
     pub(crate) is_of_trace: bool,
@@ -110,7 +113,12 @@ pub(crate) struct Leaf {
 
 impl Default for Leaf {
     fn default() -> Self {
-        Leaf { grad: Mutex::default(), hooks: Mutex::default(), is_of_trace: tracing::is_tracing() }
+        Leaf {
+            grad: Mutex::default(),
+            is_grad_reduced: AtomicBool::new(false),
+            hooks: Mutex::default(),
+            is_of_trace: tracing::is_tracing(),
+        }
     }
 }
 

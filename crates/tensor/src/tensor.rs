@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use remat_ops::OpRef;
 use remat_runtime::{Channel, Device, Handle, Kind};
@@ -274,8 +275,26 @@ impl Tensor {
         let leaf = leaf.in_op("set_grad")?;
         grad.as_ref().map_or(Ok(()), |g| TensorSpec::of(self).check(g)).in_op("set_grad")?;
         capture_gradient(leaf);
+        if grad.is_none() {
+            leaf.is_grad_reduced.store(false, Ordering::Relaxed);
+        }
         *lock(&leaf.grad) = grad;
         Ok(())
+    }
+
+    /// True if there is a gradient, and it is that of all ranks together: [`Tensor::mark_grad_reduced`] said so.
+    pub fn has_reduced_grad(&self) -> bool {
+        let Some(leaf) = self.leaf() else { return false };
+        capture_gradient(leaf);
+        lock(&leaf.grad).is_some() && leaf.is_grad_reduced.load(Ordering::Relaxed)
+    }
+
+    /// Says that the gradient here is that of all ranks together. So is what a program puts in its place, clipped or scaled. It ends where
+    /// `None` is put there, and where a backward pass begins a new gradient. Does nothing to what is no leaf.
+    pub fn mark_grad_reduced(&self) {
+        let Some(leaf) = self.leaf() else { return };
+        capture_gradient(leaf);
+        leaf.is_grad_reduced.store(true, Ordering::Relaxed);
     }
 
     /// Calls `hook` with this leaf's gradient as soon as it is complete in a backward pass, before accumulation.
@@ -284,7 +303,25 @@ impl Tensor {
     pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<GradHook> {
         let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"));
         let leaf = leaf.in_op("on_grad")?;
-        Ok(GradHook::give(leaf, Arc::new(hook)))
+        Ok(GradHook::give(leaf, Arc::new(move |g| hook(g).map(|()| None))))
+    }
+
+    /// As [`Tensor::on_grad`], for a hook that may give another gradient, of the same dtype and shape, which later hooks see and which is
+    /// accumulated. Errors: as there; Shape or Device, of the pass, for a gradient that cannot be this leaf's.
+    #[track_caller]
+    pub fn map_grad(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<GradHook> {
+        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"));
+        let leaf = leaf.in_op("map_grad")?;
+        let spec = TensorSpec::of(self);
+        let checked = move |g: &Tensor| {
+            let other = hook(g)?;
+            other.as_ref().map_or(Ok(()), |g| spec.check(g)).in_op("map_grad")?;
+            Ok(other)
+        };
+        Ok(GradHook::give(leaf, Arc::new(checked)))
     }
 }
 

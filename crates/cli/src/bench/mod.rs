@@ -190,7 +190,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
             let compiled = o.compiled || o.session;
             let mode = RunMode { batch, threads, compiled, budget: o.memory_budget, foresight };
-            if ranks::are_launched() {
+            if ranks::are_launched()? {
                 return ranks::run(&ranks::Task::Step(*network, mode), o.seconds, o.json.as_deref());
             }
             networks::network(*network, mode, o.session, o.spill.spill_to.as_deref())?

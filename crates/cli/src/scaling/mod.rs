@@ -235,7 +235,7 @@ fn table(o: &Options, profile: &Profile, network: &Network, setting: &Setting) -
 
 /// Measures one rank, and keeps it where the user wants it.
 fn measured(o: &Options, network: &Network) -> Result<Profile> {
-    if remat::nn::distributed::launched().is_some_and(|(_, ranks)| ranks > 1) {
+    if remat::nn::distributed::launched()?.is_some_and(|(_, ranks)| ranks > 1) {
         let text = "a profile is of one rank: leave the launcher out, or ask for `--check`";
         return Err(Error::new(ErrorKind::Value, text));
     }

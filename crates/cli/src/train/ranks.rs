@@ -144,7 +144,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 /// Runs `f` with the ranks that an MPI launcher started, or alone. Errors: those of `f`, of one rank; of several they end all
-/// processes. Value if there is a launcher and this command cannot talk to it.
+/// processes. Value if there is a launcher and this command cannot talk to it, Device if no command can.
 #[cfg(feature = "mpi")]
 pub(super) fn with_ranks(
     limit: std::time::Duration,
@@ -156,7 +156,7 @@ pub(super) fn with_ranks(
     use crate::output;
     use crate::process::exit_code;
 
-    match launched() {
+    match launched()? {
         None => f(&Ranks::alone()),
         Some((rank, _)) => {
             if rank > 0 {
@@ -174,7 +174,7 @@ pub(super) fn with_ranks(
     _divided: Divided,
     f: impl FnOnce(&Ranks) -> Result<()>,
 ) -> Result<()> {
-    match remat::nn::distributed::launched() {
+    match remat::nn::distributed::launched()? {
         Some((_, size)) if size > 1 => {
             let text = format!(
                 "an MPI launcher started {size} processes of this command, which was built without MPI and would train {size} \

@@ -1,8 +1,9 @@
 //! Ranks as processes that an MPI launcher started: `mpirun -n 4 program`.
 //!
 //! While a rank waits for others it sleeps between its looks, so that it takes no processor from them or from its own computing
-//! threads; only when all have come are MPI's blocking calls made, which move bytes as fast as the library can. A rank that does
-//! not come in time, or a failure of MPI itself, ends all processes: MPI has no way back from either.
+//! threads; when all have come and bytes move it looks without a pause, since MPI moves them only then. No call of MPI's blocks, so a
+//! rank that stops in the middle of one is seen, too. A rank that does not come in time, or a failure of MPI itself, ends all
+//! processes: MPI has no way back from either.
 
 #![allow(unsafe_code)]
 
@@ -29,8 +30,10 @@ const OWN_WORDS: Duration = Duration::from_secs(1);
 /// fails, prints why to standard error and ends all processes with the exit status that `status` gives for the error. A rank that
 /// fails for another's sake leaves it the time to say so itself.
 ///
-/// Errors (Device): MPI was started already, or does not support calls of several threads.
+/// Errors (Device): MPI was started already, does not support calls of several threads, or does not know the processes that the launcher
+/// started; those of [`launched`](crate::launched).
 pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
+    let started = crate::launched()?;
     let (universe, threading) = ::mpi::initialize_with_threading(Threading::Multiple)
         .ok_or_else(|| Error::new(ErrorKind::Device, "MPI was started already in this process"))?;
     if threading != Threading::Multiple {
@@ -38,12 +41,23 @@ pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Co
         return Err(Error::new(ErrorKind::Device, text));
     }
     let world = universe.world();
+    let (own, all) = (world.rank() as usize, world.size() as usize);
+    if let Some((rank, size)) = started.filter(|(_, size)| *size > all) {
+        let text = format!(
+            "the launcher started this process as rank {rank} of {size}, and for MPI it is rank {own} of {all}: start it by the `mpirun` \
+             of the MPI library that it was built with"
+        );
+        return Err(Error::new(ErrorKind::Device, text));
+    }
     let of_peers = status(&Error::new(ErrorKind::Peer, "a rank does not come"));
     let process = Arc::new(Process { status: of_peers, universe: Mutex::new(Some(universe)) });
     *lock(&RUNNING) = Arc::downgrade(&process);
     let guard = EndsAll { world: world.duplicate(), status: of_peers, is_armed: true };
     let transport = Mpi::new(world.duplicate(), process.clone());
-    match f(Communicator::new(Box::new(transport), limit)) {
+    let ranks = Communicator::new(Box::new(transport), limit);
+    // whoever still waits for this rank hears that it does not come; what else holds the ranks may still call them
+    let ended = || if ranks.is_last() { ranks.end() } else { Ok(()) };
+    match f(ranks.clone()).and_then(|y| ended().map(|()| y)) {
         Ok(y) => {
             guard.disarm();
             Ok(y)

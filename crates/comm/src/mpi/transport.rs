@@ -23,6 +23,9 @@ const MESSAGE_BYTES: usize = 1 << 30;
 /// How long a waiting rank looks without a pause: less than it takes to begin a step.
 const SPIN: Duration = Duration::from_micros(20);
 
+/// As above, of a rank whose bytes move: MPI moves them only while somebody looks.
+const MOVING_SPIN: Duration = Duration::from_secs(1);
+
 /// The longest pause between two looks: what a wait is longer than need be at most.
 const LONGEST_PAUSE: Duration = Duration::from_micros(200);
 
@@ -53,8 +56,17 @@ impl Mpi {
         Mpi { ranks, process }
     }
 
-    /// Waits for a request, at most as long as `limit`, after which all processes end.
+    /// Waits for a request of ranks of which some may come later, at most as long as `limit`, after which all processes end.
     fn wait<'a, D: ?Sized, S: Scope<'a>>(&self, request: Request<'a, D, S>, limit: Duration) {
+        self.wait_spinning(request, SPIN, limit);
+    }
+
+    /// Waits for bytes that move between ranks that have all come. It ends as [`Mpi::wait`] does if one of them stops.
+    fn moved<'a, D: ?Sized, S: Scope<'a>>(&self, request: Request<'a, D, S>, limit: Duration) {
+        self.wait_spinning(request, MOVING_SPIN, limit);
+    }
+
+    fn wait_spinning<'a, D: ?Sized, S: Scope<'a>>(&self, request: Request<'a, D, S>, spin: Duration, limit: Duration) {
         let start = Instant::now();
         let (mut request, mut pause, mut answered) = (request, Duration::from_micros(5), start);
         loop {
@@ -63,12 +75,12 @@ impl Mpi {
                 Err(r) => r,
             };
             let waited = start.elapsed();
-            if waited < SPIN {
-                yield_now();
-                continue;
-            }
             if waited > limit {
                 self.give_up(limit);
+            }
+            if waited < spin {
+                yield_now();
+                continue;
             }
             if answered.elapsed() > ANSWER_EVERY {
                 self.answer();
@@ -132,7 +144,14 @@ impl Mpi {
     }
 
     /// As [`Transport::all_to_all`], one pair of ranks after the other: for more bytes than MPI can count.
-    fn exchange_pairs(&self, send: &[u8], to: &[Range<usize>], recv: &mut [u8], from: &[Range<usize>]) {
+    fn exchange_pairs(
+        &self,
+        send: &[u8],
+        to: &[Range<usize>],
+        recv: &mut [u8],
+        from: &[Range<usize>],
+        limit: Duration,
+    ) {
         let (rank, size) = (self.rank(), self.size());
         recv[from[rank].clone()].copy_from_slice(&send[to[rank].clone()]);
         for step in 1..size {
@@ -146,8 +165,9 @@ impl Mpi {
                 let (next, last) = (self.ranks.process_at_rank(next as Rank), self.ranks.process_at_rank(last as Rank));
                 scope(|s| {
                     let coming = last.immediate_receive_into_with_tag(s, back, DATA);
-                    next.send_with_tag(out, DATA);
-                    coming.wait();
+                    let going = next.immediate_send_with_tag(s, out, DATA);
+                    self.moved(coming, limit);
+                    self.moved(going, limit);
                 });
             }
         }
@@ -198,11 +218,18 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn all_to_all(&self, send: &[u8], to: &[Range<usize>], recv: &mut [u8], from: &[Range<usize>]) -> Result<()> {
+    fn all_to_all(
+        &self,
+        send: &[u8],
+        to: &[Range<usize>],
+        recv: &mut [u8],
+        from: &[Range<usize>],
+        limit: Duration,
+    ) -> Result<()> {
         // every rank must decide alike, and ranks may differ in what they send
         let most = to.iter().chain(from).map(Range::len).max().unwrap_or(0);
         if most.saturating_mul(self.size()) > MESSAGE_BYTES || !fits(&[send.len(), recv.len()]) {
-            self.exchange_pairs(send, to, recv, from);
+            self.exchange_pairs(send, to, recv, from, limit);
             return Ok(());
         }
         let mut nowhere = [0];
@@ -210,31 +237,32 @@ impl Transport for Mpi {
         let ((counts, starts), (back_counts, back_starts)) = (counted(to), counted(from));
         let send = Partition::new(send, counts, starts);
         let mut recv = PartitionMut::new(recv, back_counts, back_starts);
-        self.ranks.all_to_all_varcount_into(&send, &mut recv);
+        scope(|s| self.moved(self.ranks.immediate_all_to_all_varcount_into(s, &send, &mut recv), limit));
         Ok(())
     }
 
-    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>]) -> Result<()> {
+    fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>], limit: Duration) -> Result<()> {
         if !fits(&[all.len()]) {
             for (root, part) in from.iter().enumerate() {
                 let bytes = &mut all[part.clone()];
                 if root == self.rank() {
                     bytes.copy_from_slice(mine);
                 }
-                self.broadcast(bytes, root)?;
+                self.broadcast(bytes, root, limit)?;
             }
             return Ok(());
         }
         let mut nowhere = [0];
         let (counts, starts) = counted(from);
         let mut all = PartitionMut::new(placed_mut(all, &mut nowhere), counts, starts);
-        self.ranks.all_gather_varcount_into(placed(mine), &mut all);
+        scope(|s| self.moved(self.ranks.immediate_all_gather_varcount_into(s, placed(mine), &mut all), limit));
         Ok(())
     }
 
-    fn broadcast(&self, bytes: &mut [u8], root: usize) -> Result<()> {
+    fn broadcast(&self, bytes: &mut [u8], root: usize, limit: Duration) -> Result<()> {
         for part in bytes.chunks_mut(MESSAGE_BYTES) {
-            self.ranks.process_at_rank(root as Rank).broadcast_into(part);
+            let root = self.ranks.process_at_rank(root as Rank);
+            scope(|s| self.moved(root.immediate_broadcast_into(s, part), limit));
         }
         Ok(())
     }

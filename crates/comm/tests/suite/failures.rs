@@ -89,6 +89,37 @@ fn messages_that_do_not_fit_are_named_on_both_sides() {
 }
 
 #[test]
+fn two_ranks_that_both_send_or_both_receive_are_told_so_at_once() {
+    let start = Instant::now();
+    let call = Call::named("message");
+    let run = |f: fn(&Communicator, &Call) -> Result<()>| {
+        let seen = threads::run_within(2, Duration::from_secs(600), |c| {
+            let met = f(&c, &call).err();
+            // what follows is whole
+            c.barrier()?;
+            match c.rank() {
+                0 => c.send(&call, 1, &[7])?,
+                _ => c.receive(&call, 0, &mut [0])?,
+            }
+            Ok(met)
+        });
+        seen.expect("errors are values here")
+    };
+    let all = [
+        (run(|c, call| c.send(call, 1 - c.rank(), &[1])), "sends to", "must receive first"),
+        (run(|c, call| c.receive(call, 1 - c.rank(), &mut [0])), "receives from", "must send first"),
+    ];
+    for (seen, does, instead) in all {
+        for (rank, e) in seen.iter().enumerate() {
+            let e = e.as_ref().expect("nothing has arrived");
+            let text = format!("rank {rank} {does} rank {}", 1 - rank);
+            assert!(e.kind() == ErrorKind::Peer && e.message().contains(&text) && e.message().contains(instead), "{e}");
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
 fn a_rank_that_ends_fails_or_panics_ends_the_others_at_once() {
     let start = Instant::now();
     let long = Duration::from_secs(600);
@@ -105,6 +136,26 @@ fn a_rank_that_ends_fails_or_panics_ends_the_others_at_once() {
     let panicked = run(|| panic!("at the disco")).expect_err("it panicked");
     assert!(panicked.kind() == ErrorKind::Internal && panicked.message().contains("at the disco"), "{panicked}");
     assert!(start.elapsed() < long / 10);
+}
+
+#[test]
+fn a_rank_whose_program_has_ended_says_so_to_those_that_go_on() {
+    let seen = errors(3, |c| {
+        let early = c.rank() == 1;
+        let told = if early { Ok(()) } else { c.barrier() };
+        if !early {
+            // longer than the limit: nobody waits for anybody
+            std::thread::sleep(SHORT * 2);
+        }
+        c.end()?;
+        told
+    });
+    assert!(seen[1].is_none(), "{seen:?}");
+    for rank in [0, 2] {
+        let e = seen[rank].as_ref().expect("rank 1 does not come");
+        let text = "rank 1 calls nothing any more, as its program has ended";
+        assert!(e.kind() == ErrorKind::Peer && e.message().contains(text), "{e}");
+    }
 }
 
 #[test]

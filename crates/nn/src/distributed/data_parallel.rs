@@ -1,12 +1,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_ops::collective::AllReduce;
-use remat_runtime::{Kind, TensorId};
+use remat_runtime::{Kind, tracing};
 use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result};
 
+use super::alike::Alike;
 use super::gradients::{self, Gradients};
+use super::no_sync::{Alone, NoSync};
 use crate::{Module, Parameter};
 
 /// How a [`DataParallel`] works.
@@ -17,7 +19,8 @@ pub struct DataParallelOptions {
     /// `AllreduceCallback`.
     pub bucket_bytes: usize,
     /// A parameter of which no rank has a gradient keeps none, as in one process; the ranks ask each other after each pass, which
-    /// waits for the device. Without it such a gradient is zeros. Default: false.
+    /// waits for the device. Without it such a gradient is zeros. A compiled step cannot ask: there it is for steps that use every
+    /// parameter on every rank. Default: false.
     pub find_unused: bool,
     /// What each rank keeps of the reduced gradients. Default: all.
     pub gradients: Gradients,
@@ -60,6 +63,7 @@ pub struct DataParallel {
     group: Communicator,
     options: DataParallelOptions,
     buffers: Vec<Parameter>,
+    alone: Alone,
     pass: Arc<Mutex<Pass>>,
 }
 
@@ -70,16 +74,18 @@ type Bucket = Vec<usize>;
 struct Pass {
     group: Communicator,
     gradients: Gradients,
+    names: Vec<String>,
     parameters: Vec<Parameter>,
     /// In the order in which they are reduced.
     buckets: Vec<Bucket>,
     is_active: bool,
+    /// A pass of this rank alone, whose loss was divided, is under way.
+    is_counted: bool,
+    alone: Alone,
     /// What was accumulated before the pass.
     before: Vec<Option<Tensor>>,
     /// What was there before the pass and is all ranks' together: of an earlier one.
     whole: Vec<Option<Tensor>>,
-    /// The gradients that the last pass has left.
-    left: Vec<Option<TensorId>>,
     /// Gradients that wait for their bucket.
     ready: Vec<Option<Tensor>>,
     /// Gradients that came in this pass.
@@ -96,44 +102,45 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl DataParallel {
     /// Makes every rank's parameters and buffers those of rank 0, and listens to gradients of what is trained. All ranks call it, with
-    /// modules of the same structure.
+    /// modules of the same structure and with the same options, which they compare first.
     ///
-    /// Errors: Value for a bucket of 0 bytes, and for a device without ranks; Peer if ranks differ. Budget as a copy of the largest
-    /// parameter.
+    /// Errors: Value for a bucket of 0 bytes, and for a device without ranks; Peer if ranks differ, naming what does: an option, or name,
+    /// dtype, shape or place of a parameter, or whether it is frozen. Budget as a copy of the largest parameter.
     pub fn new(module: &impl Module, group: &Communicator, options: DataParallelOptions) -> Result<Self> {
-        if options.bucket_bytes == 0 {
-            return Err(Error::new(ErrorKind::Value, "bucket_bytes is 0, must be at least 1"));
-        }
+        let (named, buffers) = (module.named_parameters(), module.named_buffers());
+        Alike::default()
+            .option("bucket_bytes", options.bucket_bytes)
+            .option("find_unused", options.find_unused)
+            .option("gradients", format_args!("{:?}", options.gradients))
+            .parameters(named.iter().chain(&buffers).map(|(name, p)| (name, p)))
+            .check("data_parallel", group, named.iter().map(|(_, p)| p.device()), check(&named, group, options))?;
         // of what is divided a `FullySharded` makes the same on all ranks, and reduces the gradients
-        let parameters = module.parameters().into_iter().filter(|p| p.division().is_none());
-        let parameters: Vec<Parameter> = parameters.collect();
-        let buffers: Vec<Parameter> = module.named_buffers().into_iter().map(|(_, p)| p).collect();
-        let has_ranks = |p: &Parameter| p.device().options().ranks.is_some();
-        if group.size() > 1 && !parameters.iter().all(has_ranks) {
-            let text =
-                "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some ranks only";
-            return Err(Error::new(ErrorKind::Value, text));
-        }
-        let n = parameters.len();
+        let (divided, named): (Vec<_>, Vec<_>) = named.into_iter().partition(|(_, p)| p.division().is_some());
+        let (names, parameters): (Vec<String>, Vec<Parameter>) = named.into_iter().unzip();
+        let divided: Vec<Parameter> = divided.into_iter().map(|(_, p)| p).collect();
+        let buffers: Vec<Parameter> = buffers.into_iter().map(|(_, p)| p).collect();
+        let (n, alone) = (parameters.len(), Alone::default());
         let pass = Arc::new(Mutex::new(Pass {
             group: group.clone(),
             gradients: options.gradients,
             buckets: buckets(&parameters, options.bucket_bytes),
+            names,
             parameters,
             is_active: false,
+            is_counted: false,
+            alone: alone.clone(),
             before: vec![None; n],
             whole: vec![None; n],
-            left: vec![None; n],
             ready: vec![None; n],
             came: vec![false; n],
             reduced: vec![None; n],
             done: 0,
         }));
-        let this = DataParallel { group: group.clone(), options, buffers, pass };
+        let this = DataParallel { group: group.clone(), options, buffers, alone, pass };
         if group.size() > 1 {
             this.broadcast_parameters()?;
             this.broadcast_buffers()?;
-            this.listen()?;
+            this.listen(&divided)?;
         }
         Ok(this)
     }
@@ -141,6 +148,11 @@ impl DataParallel {
     /// The ranks.
     pub fn group(&self) -> &Communicator {
         &self.group
+    }
+
+    /// How it works.
+    pub fn options(&self) -> &DataParallelOptions {
+        &self.options
     }
 
     /// How many buckets the gradients make.
@@ -159,7 +171,7 @@ impl DataParallel {
     }
 
     /// Accumulates the gradient of the mean of all ranks' losses, and of what other passes have accumulated on each of them, into the
-    /// parameters. A pass of this rank alone is [`Tensor::backward`] of its loss over the number of passes and ranks.
+    /// parameters. Within [`DataParallel::no_sync`] the pass is of this rank alone.
     ///
     /// Errors: those of [`Tensor::backward`]; Value for [`Gradients::Divided`] without an optimiser that has parts of the parameters; on
     /// the device (Peer) if a rank failed, or does not come.
@@ -168,11 +180,18 @@ impl DataParallel {
         if self.group.size() == 1 {
             return loss.backward();
         }
+        let share = loss.div(self.group.size() as f64)?;
+        if self.alone.is_on() {
+            lock(&self.pass).is_counted = true;
+            let passed = share.backward();
+            lock(&self.pass).is_counted = false;
+            return passed;
+        }
         if self.options.gradients == Gradients::Divided {
             gradients::check_parts(&lock(&self.pass).parameters)?;
         }
         lock(&self.pass).begin();
-        let passed = loss.div(self.group.size() as f64).and_then(|loss| loss.backward());
+        let passed = share.backward();
         let mut pass = lock(&self.pass);
         pass.is_active = false;
         let result = passed.and_then(|()| {
@@ -183,16 +202,59 @@ impl DataParallel {
         result
     }
 
-    fn listen(&self) -> Result<()> {
-        for (i, p) in lock(&self.pass).parameters.iter().enumerate() {
-            let pass: Weak<Mutex<Pass>> = Arc::downgrade(&self.pass);
-            p.on_grad(move |g| match pass.upgrade() {
-                Some(pass) => lock(&pass).take(i, g),
-                None => Ok(()),
-            })?;
-        }
-        Ok(())
+    /// Until what this gives is dropped, backward passes of this rank add to its gradients without a word to the others, and the next
+    /// [`DataParallel::backward`] after that reduces their sum with its own: for several batches a step. Each pass counts as one of all ranks
+    /// does, whether it is `DataParallel::backward` or [`Tensor::backward`]; the bits of one process that accumulates the same batches are
+    /// those of the former.
+    ///
+    /// A [`Tensor::backward`] outside of it counts as it is, once for each rank: for losses that are divided by their number already.
+    ///
+    /// ```
+    /// # use remat_nn::distributed::{DataParallel, threads};
+    /// # use remat_nn::{InitCx, Layer, Linear, Module};
+    /// # use remat_runtime::{Device, DeviceOptions};
+    /// # use remat_tensor::Tensor;
+    /// threads::run(2, |ranks| {
+    ///     let device = Device::cpu(DeviceOptions { ranks: Some(ranks.clone()), ..Default::default() })?;
+    ///     let net = Linear::new(&mut InitCx::new(&device, 1), 1, 1)?;
+    ///     let parallel = DataParallel::new(&net, &ranks, Default::default())?;
+    ///     let x = Tensor::ones(&device, [1, 1], remat_types::DType::F32)?;
+    ///     {
+    ///         let _alone = parallel.no_sync();
+    ///         parallel.backward(&net.forward(&x)?.div(2.0)?.sum()?)?;
+    ///     }
+    ///     parallel.backward(&net.forward(&x)?.div(2.0)?.sum()?)?;
+    ///     assert_eq!(net.parameters()[0].grad().expect("it was used").to_vec::<f32>()?, [1.0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    pub fn no_sync(&self) -> NoSync {
+        self.alone.begin()
     }
+
+    fn listen(&self, divided: &[Parameter]) -> Result<()> {
+        let hear = |p: &Parameter, f: fn(&mut Pass, usize, &Tensor) -> Result<Option<Tensor>>, i: usize| {
+            let pass: Weak<Mutex<Pass>> = Arc::downgrade(&self.pass);
+            p.map_grad(move |g| pass.upgrade().map_or(Ok(None), |pass| f(&mut lock(&pass), i, g))).map(drop)
+        };
+        let pass = lock(&self.pass);
+        pass.parameters.iter().enumerate().try_for_each(|(i, p)| hear(p, Pass::take, i))?;
+        divided.iter().try_for_each(|p| hear(p, |pass, _, g| pass.share(g), 0))
+    }
+}
+
+/// Errors (Value) for a bucket of 0 bytes, and for a device without ranks.
+fn check(parameters: &[(String, Parameter)], group: &Communicator, options: DataParallelOptions) -> Result<()> {
+    if options.bucket_bytes == 0 {
+        return Err(Error::new(ErrorKind::Value, "bucket_bytes is 0, must be at least 1"));
+    }
+    if group.size() > 1 && parameters.iter().any(|(_, p)| p.device().options().ranks.is_none()) {
+        let text =
+            "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some ranks only";
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    Ok(())
 }
 
 /// Buckets that the gradients make at least, if they are large enough.
@@ -222,6 +284,15 @@ fn buckets(parameters: &[Parameter], bytes: usize) -> Vec<Bucket> {
     all
 }
 
+fn unasked(name: &str) -> Error {
+    let text = format!(
+        "the compiled step does not use `{name}` on this rank; whether another does is asked after each pass, which `find_unused` does \
+         not do in a compiled step: leave `find_unused` out, and such a gradient is zeros, leave the parameter out of what is parallel, \
+         or do not compile the step"
+    );
+    Error::new(ErrorKind::Value, text)
+}
+
 fn broadcast(parameters: &[Parameter], group: &Communicator) -> Result<()> {
     let _quiet = no_grad();
     parameters.iter().try_for_each(|p| p.set(&p.get()?.detach().broadcast_from(0, group)?))
@@ -232,18 +303,12 @@ impl Pass {
         self.clear();
         self.is_active = true;
         for (i, p) in self.parameters.iter().enumerate() {
-            let before = p.take_grad();
-            match before.as_ref().is_some_and(|g| self.has_left(i, g)) {
-                true => self.whole[i] = before,
+            match p.has_reduced_grad() {
+                true => self.whole[i] = p.take_grad(),
                 // the sum with what was accumulated is what is reduced
-                false => self.before[i] = before,
+                false => self.before[i] = p.take_grad(),
             }
         }
-    }
-
-    /// True for the gradient that the last pass has left in parameter `i`, all ranks' together. What a trace has made is not known again.
-    fn has_left(&self, i: usize, g: &Tensor) -> bool {
-        self.left[i] == Some(g.handle().id()) && !g.handle().is_traced()
     }
 
     fn clear(&mut self) {
@@ -255,13 +320,20 @@ impl Pass {
         self.done = 0;
     }
 
+    /// What a gradient counts if it is of a pass of this rank alone that is not known to be divided.
+    fn share(&self, g: &Tensor) -> Result<Option<Tensor>> {
+        let is_whole = !self.is_active && !self.is_counted && self.alone.is_on();
+        let _quiet = no_grad();
+        if is_whole { g.detach().div(self.group.size() as f64).map(Some) } else { Ok(None) }
+    }
+
     /// The gradient of parameter `i` is complete.
-    fn take(&mut self, i: usize, g: &Tensor) -> Result<()> {
+    fn take(&mut self, i: usize, g: &Tensor) -> Result<Option<Tensor>> {
         if !self.is_active {
-            let has_left = self.parameters[i].grad().is_some_and(|have| self.has_left(i, &have));
+            let is_reduced = self.parameters[i].has_reduced_grad();
             let text = "this pass of one rank alone would add to a gradient that is all ranks' together; make such passes before \
                         `DataParallel::backward`, or take the step first";
-            return if has_left { Err(Error::new(ErrorKind::Value, text)) } else { Ok(()) };
+            return if is_reduced { Err(Error::new(ErrorKind::Value, text)) } else { self.share(g) };
         }
         let _quiet = no_grad();
         let g = g.detach();
@@ -275,7 +347,7 @@ impl Pass {
         {
             self.reduce()?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Reduces the next bucket, whose gradients are all there.
@@ -330,7 +402,13 @@ impl Pass {
         while self.done < self.buckets.len() {
             self.reduce()?;
         }
-        if find_unused && let Some(p) = self.parameters.first() {
+        if tracing::is_tracing() {
+            // a rank that has them all need not ask, and one that has not goes no further
+            let is_unused = |i: &usize| find_unused && !used[*i] && !self.parameters[*i].is_frozen();
+            let unused = (0..used.len()).find(is_unused);
+            unused.map_or(Ok(()), |i| Err(unasked(&self.names[i])))?;
+            used.fill(true);
+        } else if find_unused && let Some(p) = self.parameters.first() {
             let mine: Vec<u8> = used.iter().map(|u| u8::from(*u)).collect();
             let any = Tensor::from_slice(p.device(), &mine, [mine.len()])?.all_reduce(Reduction::Max, &self.group)?;
             used = any.to_vec::<u8>()?.into_iter().map(|u| u > 0).collect();
@@ -351,9 +429,12 @@ impl Pass {
                 g.tag(Kind::Gradient)?;
             }
             let g = g.filter(|_| !p.is_frozen());
-            self.left[i] = g.as_ref().filter(|g| !g.handle().is_traced()).map(|g| g.handle().id());
+            let is_there = g.is_some();
             // what the pass itself accumulated is this rank's alone
             p.set_grad(g)?;
+            if is_there {
+                p.mark_grad_reduced();
+            }
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use remat_tensor::comm::{Communicator, Reduction};
 use remat_tensor::{Tensor, custom, is_recording, no_grad, recording};
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
+use super::alike::Alike;
 use crate::division::Division;
 use crate::keys::{self, Key};
 use crate::parameter::StandIn;
@@ -109,7 +110,14 @@ impl<L: Layer> FullySharded<L> {
     /// Errors: Value if a parameter is divided already; Budget as a copy of the largest parameter; Peer if ranks differ.
     pub fn new(layer: L, group: &Communicator) -> Result<Self> {
         let _quiet = no_grad();
-        let parts = layer.named_parameters().into_iter().map(|(name, whole)| Part::new(&name, whole, group));
+        let named = layer.named_parameters();
+        Alike::default().parameters(named.iter().map(|(name, p)| (name, p))).check(
+            "fully_sharded",
+            group,
+            named.iter().map(|(_, p)| p.device()),
+            Ok(()),
+        )?;
+        let parts = named.into_iter().map(|(name, whole)| Part::new(&name, whole, group));
         let parts = parts.collect::<Result<_>>()?;
         Ok(FullySharded(Arc::new(Inner { layer, parts })))
     }

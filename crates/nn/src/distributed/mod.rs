@@ -3,10 +3,12 @@
 //! Every rank runs the same program on its part of the data, on a device that was opened with
 //! [`DeviceOptions::ranks`](remat_runtime::DeviceOptions::ranks): so the updates of a step are made on all ranks or on none.
 
+mod alike;
 mod conjugate;
 mod data_parallel;
 mod fully_sharded;
 mod gradients;
+mod no_sync;
 mod parallel_attention;
 mod parallel_linear;
 mod pipeline;
@@ -20,6 +22,7 @@ pub use conjugate::{enter_parallel, gather_parts, leave_parallel, take_part};
 pub use data_parallel::{DataParallel, DataParallelOptions};
 pub use fully_sharded::FullySharded;
 pub use gradients::Gradients;
+pub use no_sync::NoSync;
 pub use parallel_attention::ParallelAttention;
 pub use parallel_linear::{ColumnParallelLinear, ColumnParallelOptions, RowParallelLinear, RowParallelOptions};
 pub use pipeline::Pipeline;

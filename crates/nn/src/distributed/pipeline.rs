@@ -5,6 +5,7 @@ use remat_tensor::comm::{Call, Communicator};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
 
+use super::alike::Alike;
 use super::pipeline_schedule::{Move, PipelineSchedule};
 use crate::Layer;
 
@@ -55,13 +56,14 @@ impl<S: Layer> Pipeline<S> {
     /// A pipeline of which this rank has `stage`, on `device`. All ranks call it.
     ///
     /// Errors: Value for a device that was opened without [`DeviceOptions::ranks`](remat_runtime::DeviceOptions::ranks) where there are
-    /// several; Peer if a rank failed or does not come.
+    /// several; Peer if a rank failed, does not come, or has another schedule.
     pub fn new(stage: S, device: &Device, group: &Communicator, schedule: PipelineSchedule) -> Result<Self> {
         if group.size() > 1 && device.options().ranks.is_none() {
             let text = "the device was opened without `DeviceOptions::ranks`, so its updates could be made on some stages only";
             return Err(Error::new(ErrorKind::Value, text).with_op("pipeline"));
         }
         // the device's thread makes no call meanwhile
+        Alike::default().option("schedule", format_args!("{schedule:?}")).check("pipeline", group, [device], Ok(()))?;
         device.channel().sync()?;
         let facts = group.duplicate()?;
         Ok(Pipeline { stage, device: device.clone(), group: group.clone(), facts, schedule })

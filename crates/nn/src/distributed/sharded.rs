@@ -3,6 +3,7 @@ use remat_tensor::comm::Communicator;
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{Error, ErrorKind, Result};
 
+use super::alike::Alike;
 use crate::division::Division;
 use crate::optim::{Grouped, LearningRate, Optimizer, Rule};
 use crate::{Arg, Parameter, Role, update};
@@ -69,13 +70,17 @@ impl<R: Rule> Sharded<R> {
     /// Over parameters that all ranks have alike; all ranks call it.
     ///
     /// Errors: Value for options outside their domain, a name or parameter given twice, or a rule that looks at whole parameters
-    /// (LAMB, Adafactor); Budget for parts and state that do not fit.
+    /// (LAMB, Adafactor); Peer if ranks differ in options or parameters, naming what differs; Budget for parts and state that do not fit.
     pub fn new(parameters: Vec<(String, Parameter)>, group: &Communicator, options: R) -> Result<Self> {
         if !options.is_elementwise() {
             let text = format!("`{}` looks at whole parameters: its state cannot be divided", R::NAME);
             return Err(Error::new(ErrorKind::Value, text));
         }
         let _quiet = no_grad();
+        Alike::default()
+            .option(R::NAME, serde_json::to_string(&options).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?)
+            .parameters(parameters.iter().map(|(name, p)| (name, p)))
+            .check("sharded", group, parameters.iter().map(|(_, p)| p.device()), Ok(()))?;
         let parts = parameters.into_iter().map(|(name, p)| Part::new(name, p, group));
         let parts = parts.collect::<Result<Vec<_>>>()?;
         let shards = parts.iter().map(|p| (p.name.clone(), p.shard.clone())).collect();
@@ -92,7 +97,7 @@ impl<R: Rule> Optimizer for Sharded<R> {
                 part.parameter.drop_grad();
             }
             // where gradients are divided, the part has its own already
-            if let Some(g) = part.parameter.take_grad() {
+            if let Some(g) = part.parameter.spend_grad() {
                 part.add_grad(part.division.part_of(&g)?)?;
             }
             if part.shard.grad().is_some() {

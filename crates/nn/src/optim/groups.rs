@@ -204,7 +204,7 @@ impl<R: Rule> Grouped<R> {
             return Err(e);
         }
         // of what was frozen since its gradient came, that goes unused
-        let used = |p: &Parameter| p.take_grad().filter(|_| !p.is_frozen());
+        let used = |p: &Parameter| p.spend_grad().filter(|_| !p.is_frozen());
         let grads: Vec<Option<Tensor>> = self.slots().map(|s| used(&s.parameter)).collect();
         let needs: Vec<_> = grads.iter().flatten().map(|g| (g.handle().id(), Kind::Gradient)).collect();
         let mut grads = grads.into_iter();

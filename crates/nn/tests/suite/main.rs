@@ -1,5 +1,6 @@
 //! The crate as its users see it; one binary, so that it links once.
 
+mod alike;
 mod averages;
 mod bounded;
 mod checkpoint;
@@ -29,6 +30,7 @@ mod recurrent;
 mod rules;
 mod saving;
 mod sessions;
+mod several_passes;
 mod sizes;
 mod support;
 mod sync_batch_norm;

@@ -18,7 +18,7 @@ fn abandon(group: &Communicator, peer: usize, why: &Error) {
 /// Sends `x` to rank `to`, which [receives](Receive) it. `y` has no elements, `[0]`: what must happen afterwards takes it, and its
 /// gradient is what the other rank's gradient sends back.
 ///
-/// Returns when the other rank has it: two ranks that both send first wait for each other until the limit is over.
+/// Returns when the other rank has it: two ranks that both send, or both receive, get an error (Peer).
 ///
 /// Errors: Value for this rank, or one that does not exist; Peer if that rank failed, does not come, or receives something else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]

@@ -1,6 +1,7 @@
 //! What a running trace has seen of cells and of gradients, which come back as they were when it ends.
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use remat_runtime::compile::AfterRun;
@@ -25,6 +26,7 @@ struct CapturedState {
 struct CapturedGradient {
     leaf: Arc<Leaf>,
     before: Option<Tensor>,
+    was_reduced: bool,
     own: Option<Handle>,
 }
 
@@ -74,8 +76,8 @@ pub fn capture_state(cell: &Arc<dyn StateCell>, slot: &mut Option<Tensor>) {
     *slot = Some(own_version(cell, now, true));
 }
 
-/// Called before a leaf's gradient is read or replaced. While this thread traces a function, whether there is one is a part
-/// of what it compiles; one that is there is a state of the graph.
+/// Called before a leaf's gradient is read or replaced. While this thread traces a function, whether there is one, and whether it is all
+/// ranks' together, is a part of what it compiles; one that is there is a state of the graph.
 pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
     if !tracing::is_tracing() || leaf.is_of_trace {
         return;
@@ -92,8 +94,12 @@ pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
     }
     drop(slot);
     let (of, is_there) = (leaf.clone(), before.is_some());
-    tracing::guard(move || lock(&of.grad).is_some() == is_there);
-    GRADIENTS.with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, own }));
+    let was_reduced = is_there && leaf.is_grad_reduced.load(Ordering::Relaxed);
+    tracing::guard(move || {
+        let is_now = lock(&of.grad).is_some();
+        is_now == is_there && (is_now && of.is_grad_reduced.load(Ordering::Relaxed)) == was_reduced
+    });
+    GRADIENTS.with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, was_reduced, own }));
 }
 
 /// A gradient is the state of its leaf.
@@ -140,10 +146,14 @@ impl Restores {
         for s in GRADIENTS.take() {
             let own = s.own.map(|h| h.id());
             let before = own.or(s.before.as_ref().map(|g| g.handle.id()));
+            s.leaf.is_grad_reduced.store(s.was_reduced, Ordering::Relaxed);
             let now = std::mem::replace(&mut *lock(&s.leaf.grad), s.before).map(|g| g.handle.id());
             if now.is_none() && own.is_some() {
                 let leaf = s.leaf.clone();
-                found.after.push(Box::new(move || drop(lock(&leaf.grad).take())));
+                found.after.push(Box::new(move || {
+                    leaf.is_grad_reduced.store(false, Ordering::Relaxed);
+                    drop(lock(&leaf.grad).take());
+                }));
             } else if now != before {
                 found.gradient_left = true;
             }

@@ -89,7 +89,7 @@ impl Tensor {
     /// Sends the tensor to rank `to`, which [receives](Tensor::receive_from) it. The result has no elements: what must happen afterwards
     /// takes it, and gradients come back through it from the other rank.
     ///
-    /// The device goes on when the other rank has it: two ranks that both send first wait for each other until the limit is over.
+    /// The device goes on when the other rank has it: two ranks that both send first get an error (Peer).
     ///
     /// Errors: Value for this rank, or one that does not exist. On the device: as [`Tensor::all_reduce`].
     #[track_caller]

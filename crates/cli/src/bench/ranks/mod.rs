@@ -21,9 +21,9 @@ pub(super) enum Task {
     Step(Network, RunMode),
 }
 
-/// True if a launcher started several processes of this command.
-pub(super) fn are_launched() -> bool {
-    remat::nn::distributed::launched().is_some_and(|(_, size)| size > 1)
+/// True if a launcher started several processes of this command. Errors: those of `launched`.
+pub(super) fn are_launched() -> Result<bool> {
+    Ok(remat::nn::distributed::launched()?.is_some_and(|(_, size)| size > 1))
 }
 
 /// Times it for about `seconds`. Errors: Value without a launcher, or of a command that was built without MPI; Peer.
@@ -42,7 +42,7 @@ pub(super) fn run(task: &Task, seconds: f64, json: Option<&Path>) -> Result<()> 
     use crate::output;
     use crate::process::exit_code;
 
-    let Some((rank, _)) = launched() else {
+    let Some((rank, _)) = launched()? else {
         let text = "allreduce is of ranks: start it with `mpirun -n 2 remat bench allreduce:16MiB`";
         return Err(Error::new(ErrorKind::Value, text));
     };

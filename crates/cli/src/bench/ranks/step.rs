@@ -22,11 +22,14 @@ pub(super) struct Report {
     /// Medians: the data parallel step, and the same step of all ranks at the same time, each for itself.
     step_ms: f64,
     alone_ms: f64,
+    /// What being several costs a step: `step_ms` less `alone_ms`.
+    cost_ms: f64,
     /// Of a step, on average: in which collectives ran, other ranks waited for, and of that in which the device waited.
     communication_ms: f64,
     exposed_ms: f64,
-    /// The share of communication that was not exposed.
-    hidden_share: f64,
+    /// The share of communication for which the device did not wait. That is of waiting only: collectives take processors and memory's
+    /// bandwidth from the kernels beside them, which `cost_ms` has, too.
+    unwaited_share: f64,
     /// Tensors that collectives were given, of a step.
     communicated_bytes: u64,
     collectives: u64,
@@ -39,8 +42,8 @@ impl Report {
     pub(super) fn told(&self) -> Result<(String, String)> {
         let text = format!(
             "{} on {} ranks, batch {} and {} threads each, {} turns\n\
-             step           {:.2} ms median; each rank for itself {:.2} ms\n\
-             communication  {:.2} ms, of which the device waited {:.2} ms: {:.0} % hidden; {} in {} collectives\n\
+             step           {:.2} ms median; each rank for itself {:.2} ms: being several costs {:.2} ms, {:.0} %\n\
+             communication  {:.2} ms, of which the device waited {:.2} ms: {:.0} % without waiting; {} in {} collectives\n\
              held           {}\n",
             self.work,
             self.ranks,
@@ -49,9 +52,11 @@ impl Report {
             self.runs,
             self.step_ms,
             self.alone_ms,
+            self.cost_ms,
+            100.0 * self.cost_ms / self.alone_ms,
             self.communication_ms,
             self.exposed_ms,
-            100.0 * self.hidden_share,
+            100.0 * self.unwaited_share,
             show(self.communicated_bytes as usize),
             self.collectives,
             show(self.peak_bytes),
@@ -103,17 +108,19 @@ pub(super) fn measure(ranks: &Communicator, network: Network, mode: RunMode, sec
     let (stats, calls) = (parallel.stats()?, ranks.statistics());
     let busy_ns = stats.communication_ns - before.0.communication_ns;
     let exposed_ns = stats.exposed_communication_ns - before.0.exposed_communication_ns;
+    let (step_ms, alone_ms) = (median(&times, 0) * 1e3, median(&times, 1) * 1e3);
     Ok(Report {
         work: network.to_string(),
         ranks: ranks.size(),
         batch: mode.batch,
         threads: mode.threads,
         runs: times.len(),
-        step_ms: median(&times, 0) * 1e3,
-        alone_ms: median(&times, 1) * 1e3,
+        step_ms,
+        alone_ms,
+        cost_ms: step_ms - alone_ms,
         communication_ms: busy_ns as f64 / steps as f64 / 1e6,
         exposed_ms: exposed_ns as f64 / steps as f64 / 1e6,
-        hidden_share: 1.0 - exposed_ns as f64 / (busy_ns as f64).max(1.0),
+        unwaited_share: 1.0 - exposed_ns as f64 / (busy_ns as f64).max(1.0),
         communicated_bytes: (calls.bytes - before.1.bytes) / steps,
         collectives: (calls.calls - before.1.calls) / steps,
         peak_bytes: stats.peak_bytes,

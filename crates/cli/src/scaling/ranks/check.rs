@@ -54,7 +54,7 @@ struct Predicted {
 
 /// As the module above says. Errors: Value without a launcher, Peer.
 pub(in crate::scaling) fn run(o: &Options) -> Result<()> {
-    let Some((rank, _)) = launched() else {
+    let Some((rank, _)) = launched()? else {
         let text = "--check is of ranks: start it with `mpirun -n 2 remat scaling train:mlp --check`";
         return Err(Error::new(ErrorKind::Value, text));
     };

@@ -197,13 +197,13 @@ impl Lbfgs {
 
     /// The loss and its gradient as one vector.
     fn evaluate(&mut self, loss: &mut impl FnMut() -> Result<Tensor>) -> Result<(f64, Tensor)> {
-        self.parameters.iter().for_each(|p| drop(p.take_grad()));
+        self.parameters.iter().for_each(|p| drop(p.spend_grad()));
         let loss = loss()?;
         loss.backward()?;
         self.evaluations += 1;
         let value = number(&loss.detach())?;
         let _quiet = no_grad();
-        let of = |p: &Parameter| match p.take_grad() {
+        let of = |p: &Parameter| match p.spend_grad() {
             Some(grad) => grad.reshape(&[-1]),
             None => Tensor::zeros(p.device(), [p.elems()], p.dtype()),
         };
