@@ -36,7 +36,8 @@ fn traced(
     in_steps: bool,
     f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Traced> {
-    let restores = (!tracing::is_tracing()).then_some(Restores);
+    // made where it is kept: dropping one puts the gradients of the outer trace back
+    let restores = if tracing::is_tracing() { None } else { Some(Restores) };
     let (frame, quiet) = (Frame::begin(), no_grad());
     let found = tracing::trace_body(device, x, in_steps, |x| {
         let x: Vec<Tensor> = x.iter().map(|h| Tensor::from_handle(h.clone())).collect();
