@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from . import _remat
 from ._creation import asarray
 from ._remat import Device, Tensor, dtype
+from ._structure import tensors_in
 from .nn.module import Module
 
 Extent = Union[int, str, None]

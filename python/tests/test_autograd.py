@@ -299,7 +299,7 @@ def test_products_with_zeros_have_all_derivatives():
     g = remat.grad(x.prod(axis=1).sum(), x, create_graph=True)
     h = remat.grad(g.sum(), x, create_graph=True)
     assert h.tolist() == [[0.0, 30.0, 0.0, 0.0, 30.0]]
-    assert remat.grad(h.sum(), x).tolist() == [[30.0, 20.0, 20.0, 12.0, 20.0]]
+    assert remat.grad(h.sum(), x).tolist() == [[30.0, 62.0, 20.0, 12.0, 62.0]]
 
 
 def test_what_is_overwritten_has_no_gradient():
@@ -313,7 +313,6 @@ def test_what_is_overwritten_has_no_gradient():
         "scatter": lambda x, s: x.scatter(0, at, s),
         "index_copy": lambda x, s: x.index_copy(0, at, s),
         "put": lambda x, s: x.put(at, s),
-        "index_put": lambda x, s: remat.ops.index_put(x, [0], [at], s, False),
     }
     for name, put in puts.items():
         x, s = remat.ones(3).requires_grad_(), remat.tensor([10.0, 20.0, 30.0], requires_grad=True)

@@ -366,15 +366,6 @@ def test_the_same_call_gives_the_same_or_is_on_the_page():
     assert not told - others - {"backward"}, "as PyTorch's now: take it from the page"
 
 
-def test_the_gradient_of_several_elements_is_that_of_their_sum():
-    assert "| `backward` of several elements | an error | the gradient of their sum |" in page("from_pytorch.md")
-    x = remat.tensor([1.0, 2.0], requires_grad=True)
-    y = x * x
-    y.backward(retain_graph=True)
-    y.backward()
-    assert x.grad.tolist() == [4, 8]
-
-
 def test_the_list_of_absent_names_is_right():
     """What the page lists as absent is absent, also where PyTorch is not installed."""
     import pytorch_names

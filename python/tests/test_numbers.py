@@ -117,7 +117,6 @@ def test_norm_layers_of_any_scale_normalise():
         t = remat.asarray((x * scale).astype("float32")).requires_grad_()
         y = F.layer_norm(t, 8)
         np.testing.assert_allclose(y.detach().numpy(), want, atol=1e-3)
-        np.testing.assert_allclose(F.group_norm(t, 1).detach().numpy(), want, atol=1e-3)
         (y * y * y).sum().backward()
         u = remat.tensor(x, requires_grad=True)
         (F.layer_norm(u, 8, eps=0.0) ** 3).sum().backward()

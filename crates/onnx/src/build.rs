@@ -258,7 +258,8 @@ impl Builder<'_> {
             _ => None,
         };
         if let Some(schema) = schema {
-            schema.check(opset, &attributes, &n.input, &n.output)?;
+            let names: Vec<&str> = attributes.keys().map(String::as_str).filter(|name| *name != NARROW).collect();
+            schema.check(opset, &names, &n.input, &n.output)?;
         }
         Ok(Node {
             name: node_name(n),

@@ -1,11 +1,21 @@
 //! Calls into the library: which line of the user's asked, and without the interpreter's lock.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pyo3::prelude::*;
 use remat::runtime::interrupt;
 use remat::types::Callback;
 use remat::{Result, Scope};
 
-use crate::{error, exit, frame};
+use crate::{error, frame};
+
+/// Set when a wait was ended by a signal's handler: whoever asked for that waits for nothing that is queued.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// True once a signal's handler has ended a wait.
+pub(crate) fn was_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
 
 /// Runs `f` without the interpreter's lock, as asked for by the line of Python that is running. A wait within it ends when a
 /// signal's handler raises, as Ctrl-C's does.
@@ -48,7 +58,7 @@ pub(crate) fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
 fn signalled() -> Option<remat::Error> {
     let raised = attached(|py| py.check_signals().err().map(|e| error::raised(py, e)));
     if raised.is_some() {
-        exit::interrupted();
+        INTERRUPTED.store(true, Ordering::Relaxed);
     }
     raised
 }

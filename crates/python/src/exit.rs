@@ -16,14 +16,6 @@ static EXITING: AtomicBool = AtomicBool::new(false);
 /// Devices that Python opened, each with the process that did: a fork has none of their threads.
 static OPEN: Mutex<Vec<(u32, WeakDevice)>> = Mutex::new(Vec::new());
 
-/// Set when a wait was ended by a signal's handler: whoever asked for that waits for nothing that is queued.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Notes that a signal's handler ended a wait.
-pub(crate) fn interrupted() {
-    INTERRUPTED.store(true, Ordering::Relaxed);
-}
-
 /// Notes a device that is closed when the interpreter ends.
 pub(crate) fn opened(device: &Device) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +31,7 @@ pub(crate) fn close_devices(py: Python<'_>, with_ranks: bool) -> Vec<String> {
     let mut failures = Vec::new();
     for (_, device) in open.into_iter().filter(|(of, _)| *of == process::id()) {
         let Some(device) = device.upgrade() else { continue };
-        if INTERRUPTED.load(Ordering::Relaxed) {
+        if call::was_interrupted() {
             break;
         }
         if device.options().ranks.is_some() && !with_ranks {
@@ -47,7 +39,7 @@ pub(crate) fn close_devices(py: Python<'_>, with_ranks: bool) -> Vec<String> {
         }
         let name = device.name().to_owned();
         if let Err(e) = call::run(py, || device.channel().close()) {
-            if INTERRUPTED.load(Ordering::Relaxed) {
+            if call::was_interrupted() {
                 break;
             }
             failures.push(format!("remat: the process ended with a failure on device {name} that nobody read: {e}"));

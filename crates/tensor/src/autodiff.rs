@@ -18,10 +18,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::watched::Watched;
 use crate::Tensor;
-use crate::compile::capture_gradient;
 use crate::site::InOp;
 use crate::tape::{
-    self, CustomBackward, Edge, Hook, Kept, Leaf, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec, lock,
+    self, CustomBackward, Edge, Hook, Kept, Leaf, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec,
+    capture_gradient, lock,
 };
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.

@@ -1,31 +1,22 @@
 //! Compiled functions: traced once for each set of input types, then run as one op.
 
-mod captured;
 mod closure;
 mod session;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use remat_graph::ir::{Graph, ShapeDepends};
 use remat_runtime::compile::{Forms, SegmentRun};
 use remat_runtime::tracing;
-use remat_runtime::{Device, Executable, Handle, Kind, MemoryFigures, Observer, PlanTimes};
+use remat_runtime::{Device, Executable, Handle, MemoryFigures, Observer, PlanTimes};
 use remat_types::{CallSite, Error, ErrorKind, Result, SmallVec};
 
 use crate::Tensor;
-pub(crate) use captured::{Restores, capture_gradient};
-pub use captured::{capture_state, captured_version};
 use closure::{CellRef, Closure, with_edges};
 pub use remat_runtime::compile::{CompileOptions, Symbols};
 pub use session::Session;
 
-/// A tensor that outlives a run and is replaced by updates: what a parameter is to a compiled function.
-pub trait StateCell: Send + Sync {
-    /// The present version.
-    fn slot(&self) -> &Mutex<Option<Tensor>>;
-    /// How its bytes count in reports.
-    fn kind(&self) -> Kind;
-}
+pub use crate::tape::{StateCell, capture_state, captured_version};
 
 /// A function of tensors, compiled; see [`compile`].
 pub struct Compiled<F> {

@@ -4,6 +4,7 @@
 //! tensor that leads to it; freeing walks an explicit list, so that a deep graph cannot overflow the stack. A pass that
 //! does not retain the graph takes what the nodes kept, and a later one that comes by is an error, not a missing term.
 
+mod captured;
 mod frame;
 mod recorded;
 
@@ -17,6 +18,8 @@ use remat_types::{
     CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, Scope, Shape, SmallVec, for_dtype,
 };
 
+pub(crate) use captured::{Restored, Restores, capture_gradient};
+pub use captured::{StateCell, capture_state, captured_version};
 pub(crate) use frame::Frame;
 pub(crate) use recorded::Recorded;
 

@@ -8,10 +8,9 @@ use remat_ops::OpRef;
 use remat_runtime::{Channel, Device, Handle, Kind};
 use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result, Shape, SmallVec};
 
-use crate::compile::capture_gradient;
 use crate::literal::{self, Literal, NestedLiteral};
 use crate::site::InOp;
-use crate::tape::{self, Edge, GradHook, Leaf, Node, NodeKind, TensorSpec, lock};
+use crate::tape::{self, Edge, GradHook, Leaf, Node, NodeKind, TensorSpec, capture_gradient, lock};
 
 /// An n-dimensional array on a device. Cloning is cheap and refers to the same data; data never changes under a
 /// tensor, updates make a new version.

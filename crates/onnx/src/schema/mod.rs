@@ -7,7 +7,6 @@ mod generated;
 
 use remat_types::{DType, Error, ErrorKind, Result};
 
-use crate::graph::{Attributes, NARROW};
 use crate::value::Value;
 
 /// The number of inputs or outputs of an operator that takes any.
@@ -60,19 +59,13 @@ fn listed(names: &[&str]) -> String {
 
 impl Schema {
     /// Errors (Format): an attribute, an input or an output that the operator of this version has not.
-    pub(crate) fn check(
-        &self,
-        version: i64,
-        attributes: &Attributes,
-        inputs: &[String],
-        outputs: &[String],
-    ) -> Result<()> {
+    pub(crate) fn check(&self, version: i64, attributes: &[&str], inputs: &[String], outputs: &[String]) -> Result<()> {
         let op = self.op;
         // names that begin so are exporters' own by the standard
-        let is_known = |name: &str| name == NARROW || name.starts_with("__") || self.attributes.contains(&name);
-        if let Some(name) = attributes.keys().find(|name| !is_known(name)) {
+        let is_known = |name: &str| name.starts_with("__") || self.attributes.contains(&name);
+        if let Some(name) = attributes.iter().find(|name| !is_known(name)) {
             let mut newer = versions(self.domain, op).iter().filter(|s| s.since > version);
-            let later = newer.find(|s| s.attributes.contains(&&**name));
+            let later = newer.find(|s| s.attributes.contains(name));
             let later = later.map_or_else(String::new, |s| format!(" before version {}", s.since));
             return Err(wrong(format!(
                 "{op} of version {version} has no attribute `{name}`{later}; it has {}",

@@ -8,10 +8,8 @@ use remat_runtime::{Device, Handle, Kind, TensorId};
 use remat_types::{CallSite, Error, ErrorKind, Fact, Result};
 use rustc_hash::FxHashMap;
 
-use super::captured::Restored;
-use super::{Restores, StateCell};
 use crate::Tensor;
-use crate::tape::{self, Leaf, lock};
+use crate::tape::{self, Leaf, Restored, Restores, StateCell, lock};
 
 /// A cell of a parameter or of optimiser state.
 #[derive(Clone)]

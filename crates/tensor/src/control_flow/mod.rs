@@ -18,9 +18,8 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Result, SmallVec};
 pub use scan::{Collect, ScanOptions, fori_loop, scan, while_loop};
 
 use crate::Tensor;
-use crate::compile::Restores;
 use crate::site::InOp;
-use crate::tape::{self, Frame, no_grad};
+use crate::tape::{self, Frame, Restores, no_grad};
 
 /// A traced closure.
 struct Traced {

@@ -8,9 +8,16 @@ use remat_runtime::compile::AfterRun;
 use remat_runtime::{Handle, Kind, TensorId, tracing};
 use rustc_hash::FxHashMap;
 
-use super::StateCell;
+use super::{Leaf, lock};
 use crate::Tensor;
-use crate::tape::{Leaf, lock};
+
+/// A tensor that outlives a run and is replaced by updates: what a parameter is to a compiled function.
+pub trait StateCell: Send + Sync {
+    /// The present version.
+    fn slot(&self) -> &Mutex<Option<Tensor>>;
+    /// How its bytes count in reports.
+    fn kind(&self) -> Kind;
+}
 
 /// A cell that the running trace has seen, and the version it had.
 struct CapturedState {
@@ -117,13 +124,13 @@ impl StateCell for Leaf {
 #[derive(Default)]
 pub(crate) struct Restored {
     /// The cells of the states, by the handles that stood for them.
-    pub(super) cells: Vec<(TensorId, Arc<dyn StateCell>)>,
+    pub(crate) cells: Vec<(TensorId, Arc<dyn StateCell>)>,
     /// The states that were replaced, and by what.
     pub(crate) updates: Vec<(Handle, Handle)>,
     /// A gradient is there at the end that was not there at the beginning, or another one.
     pub(crate) gradient_left: bool,
     /// Drops what gradients the function took.
-    pub(super) after: Vec<AfterRun>,
+    pub(crate) after: Vec<AfterRun>,
 }
 
 /// Puts the cells back as they were, also when the traced function fails or panics.
