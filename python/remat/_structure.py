@@ -216,16 +216,17 @@ class Results:
         return rebuilt(what, lambda _: self._made(next(parts), y, given))
 
 
+def _collect(x: Any, found: List[Tensor]) -> Any:
+    if isinstance(x, Tensor):
+        found.append(x)
+    else:
+        rebuilt(x, lambda part: _collect(part, found))
+    return x
+
+
 def tensors_in(x: Any) -> List[Tensor]:
     """The tensors in lists, tuples, dictionaries and data classes, in order."""
     found: List[Tensor] = []
-
-    def note(part: Any) -> Any:
-        if isinstance(part, Tensor):
-            found.append(part)
-        else:
-            rebuilt(part, note)
-        return part
-
-    note(x)
+    # no function that refers to itself: it would keep the tensors of a trace until the collector comes
+    _collect(x, found)
     return found
