@@ -73,6 +73,9 @@ pub fn smallest_budget(
     mut program: impl FnMut(&Device) -> Result<()>,
 ) -> Result<SmallestBudget> {
     let peak_bytes = dry_run(options, None, &mut program)?;
+    if peak_bytes == 0 {
+        return Ok(SmallestBudget { bytes: 0, refused_bytes: 0, peak_bytes, runs: 1 });
+    }
     let (mut low, mut high, mut runs) = (0, peak_bytes, 2);
     dry_run(options, Some(high), &mut program)?;
     let resolution = peak_bytes / PART + ALIGN_BYTES;
