@@ -1,5 +1,8 @@
 //! A group of ranks as one of them sees it: calls that all ranks agree on first, and collectives over elements.
 
+mod messages;
+mod reductions;
+
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -12,21 +15,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
-use crate::reduce::{accumulate, finish};
+pub(crate) use self::reductions::{CHUNK_BYTES, GATHERED_BYTES};
 use crate::statistics::Counters;
-use crate::{Reduction, Statistics, Transport};
+use crate::{Statistics, Transport};
 
 /// How long a rank waits for the others unless it says otherwise: longer than steps take, shorter than a person's patience.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
 
 /// As good as no limit, for a rank that has nothing more to do; a clock can add it.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-/// What a reduction moves at a time: its workspace stays small, and its parts in the cache.
-pub(crate) const CHUNK_BYTES: usize = 4 << 20;
-
-/// Up to so many bytes of all ranks a reduction gathers all values at once, in one exchange instead of two.
-pub(crate) const GATHERED_BYTES: usize = 32 << 10;
 
 /// The serial form of a group of one rank.
 const ALONE: &str = "alone";
@@ -54,15 +51,6 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// What a rank does in a call between two, as the first byte of what it tells the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Role {
-    Sends = 1,
-    Receives = 2,
-    Fails = 3,
 }
 
 /// What comes of all ranks' calls.
@@ -271,135 +259,6 @@ impl Communicator {
         result
     }
 
-    /// Bytes that [`Communicator::all_reduce`] and [`Communicator::reduce`] need beside tensors of so many bytes.
-    pub fn reduce_workspace(&self, dtype: DType, bytes: usize) -> usize {
-        let (size, elem) = (self.size(), dtype.size_bytes());
-        match size {
-            1 => 0,
-            _ if bytes.saturating_mul(size) <= GATHERED_BYTES => bytes * size,
-            _ => (bytes.min(CHUNK_BYTES) / elem).div_ceil(size) * elem * size,
-        }
-    }
-
-    /// `y` becomes the reduction of all ranks' `x`, on all ranks; without an `x`, of what `y` holds. `work` has
-    /// [`Communicator::reduce_workspace`] bytes.
-    ///
-    /// Errors: DType if there is no such reduction, Peer.
-    pub fn all_reduce(
-        &self,
-        call: &Call,
-        reduction: Reduction,
-        dtype: DType,
-        x: Option<&[u8]>,
-        y: &mut [u8],
-        work: &mut [u8],
-    ) -> Result<()> {
-        reduction.check(dtype)?;
-        self.enter(call, y.len())?;
-        let size = self.size();
-        if size == 1 {
-            x.into_iter().for_each(|x| y.copy_from_slice(x));
-            return Ok(());
-        }
-        self.move_bytes(|t, limit| {
-            if y.len() * size <= GATHERED_BYTES {
-                let all = &mut work[..size * y.len()];
-                t.all_gather(x.unwrap_or(y), all, &blocks(y.len(), size), limit)?;
-                let sum = reduce_blocks(reduction, dtype, all, y.len(), size);
-                y.copy_from_slice(sum);
-                return Ok(());
-            }
-            for chunk in chunks(y.len(), dtype) {
-                let parts = shares(chunk.len(), dtype, size);
-                // a chunk of `y` is written when all that it held has left
-                let from = &x.unwrap_or(y)[chunk.clone()];
-                let sum = exchange(t, reduction, dtype, from, &parts, work, limit)?;
-                t.all_gather(sum, &mut y[chunk], &parts, limit)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// `y` becomes the reduction of all ranks' `x` on rank `root`; on others it is not written, and may be empty. `work` has
-    /// [`Communicator::reduce_workspace`] bytes.
-    ///
-    /// Errors: DType if there is no such reduction, Value for a root that does not exist, Peer.
-    pub fn reduce(
-        &self,
-        call: &Call,
-        (reduction, dtype): (Reduction, DType),
-        root: usize,
-        x: &[u8],
-        y: &mut [u8],
-        work: &mut [u8],
-    ) -> Result<()> {
-        reduction.check(dtype)?;
-        self.check_rank(root, "root")?;
-        self.enter(call, x.len())?;
-        if self.size() == 1 {
-            y.copy_from_slice(x);
-            return Ok(());
-        }
-        let (is_root, size) = (self.rank() == root, self.size());
-        self.move_bytes(|t, limit| {
-            // every rank reduces its share, as for all, and the shares meet at the root
-            for chunk in chunks(x.len(), dtype) {
-                let parts = shares(chunk.len(), dtype, size);
-                let sum = exchange(t, reduction, dtype, &x[chunk.clone()], &parts, work, limit)?;
-                let none = vec![0..0; size];
-                let mut to = none.clone();
-                to[root] = 0..sum.len();
-                match is_root {
-                    true => t.all_to_all(sum, &to, &mut y[chunk], &parts, limit)?,
-                    false => t.all_to_all(sum, &to, &mut [], &none, limit)?,
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Bytes that [`Communicator::reduce_scatter`] needs beside its tensors, of which the result has so many bytes.
-    pub fn reduce_scatter_workspace(&self, dtype: DType, bytes: usize) -> usize {
-        match self.size() {
-            1 => 0,
-            size => (bytes.min(CHUNK_BYTES / size.max(1)).max(dtype.size_bytes().min(bytes))) * size,
-        }
-    }
-
-    /// Of as many equal blocks of `x` as there are ranks, `y` becomes the reduction of this rank's block over all ranks. `work` has
-    /// [`Communicator::reduce_scatter_workspace`] bytes.
-    ///
-    /// Errors: DType if there is no such reduction, Peer.
-    pub fn reduce_scatter(
-        &self,
-        call: &Call,
-        reduction: Reduction,
-        dtype: DType,
-        x: &[u8],
-        y: &mut [u8],
-        work: &mut [u8],
-    ) -> Result<()> {
-        reduction.check(dtype)?;
-        self.enter(call, x.len())?;
-        let size = self.size();
-        if size == 1 {
-            y.copy_from_slice(x);
-            return Ok(());
-        }
-        let block = y.len();
-        let step = self.reduce_scatter_workspace(dtype, block) / size / dtype.size_bytes() * dtype.size_bytes();
-        self.move_bytes(|t, limit| {
-            for start in (0..block).step_by(step.max(1)) {
-                let len = step.min(block - start);
-                let to: Vec<Range<usize>> = (0..size).map(|r| r * block + start..r * block + start + len).collect();
-                let all = &mut work[..size * len];
-                t.all_to_all(x, &to, all, &blocks(len, size), limit)?;
-                y[start..start + len].copy_from_slice(reduce_blocks(reduction, dtype, all, len, size));
-            }
-            Ok(())
-        })
-    }
-
     /// `y` becomes all ranks' `x`, one behind the other. Errors: Peer.
     pub fn all_gather(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
         self.all_gather_parts(call, x, y, &blocks(x.len(), self.size()))
@@ -455,64 +314,6 @@ impl Communicator {
         self.move_bytes(|t, limit| t.all_to_all(x, &parts, y, &parts, limit))
     }
 
-    /// Sends `x` to rank `to`, which receives it with an equal call; returns when it has arrived.
-    ///
-    /// Errors: Value for this rank, or one that does not exist; Peer if that rank receives something else, sends, too, failed, or does not
-    /// come.
-    pub fn send(&self, call: &Call, to: usize, x: &[u8]) -> Result<()> {
-        self.meet(call, to, x.len(), Role::Sends, None)?;
-        self.move_bytes(|t, limit| t.send(x, to, limit))
-    }
-
-    /// Receives what rank `from` sends with an equal call. Errors: as [`Communicator::send`].
-    pub fn receive(&self, call: &Call, from: usize, y: &mut [u8]) -> Result<()> {
-        self.meet(call, from, y.len(), Role::Receives, None)?;
-        self.move_bytes(|t, limit| t.receive(y, from, limit))
-    }
-
-    /// Tells rank `peer` that this one cannot send or receive what comes next between both. Errors: Value as
-    /// [`Communicator::send`], Peer if that rank does not come.
-    pub fn fail_message(&self, call: &Call, peer: usize, why: &Error) -> Result<()> {
-        self.meet(call, peer, 0, Role::Fails, Some(why))
-    }
-
-    /// Agrees with one rank on a call between both. Errors: as [`Communicator::enter`]; none if this rank failed.
-    fn meet(&self, call: &Call, peer: usize, bytes: usize, role: Role, failure: Option<&Error>) -> Result<()> {
-        self.check_peer(peer)?;
-        let number = self.0.counters.call(bytes);
-        let start = Instant::now();
-        let (mut mine, mut other) = ([0; TEXT_BYTES], [0; TEXT_BYTES]);
-        mine[0] = role as u8;
-        put_text(&mut mine[1..], &failure.map_or_else(|| call.0.clone(), Error::to_string));
-        let (t, limit) = (&self.0.transport, self.0.limit);
-        // the lower rank speaks first
-        let met = match self.rank() < peer {
-            true => t.send(&mine, peer, limit).and_then(|()| t.receive(&mut other, peer, limit)),
-            false => t.receive(&mut other, peer, limit).and_then(|()| t.send(&mine, peer, limit)),
-        };
-        self.0.counters.waited(start.elapsed().as_nanos());
-        met.map_err(|e| e.context(format!("{call}, call {number}")))?;
-        let told = text_of(&other[1..]);
-        if failure.is_some() {
-            Ok(())
-        } else if other[0] == Role::Fails as u8 {
-            Err(Error::new(ErrorKind::Peer, format!("rank {peer} has no part in {call}: {told}")))
-        } else if told != text_of(&mine[1..]) {
-            let text = format!("rank {} calls {call}, while rank {peer} calls {told}", self.rank());
-            Err(Error::new(ErrorKind::Peer, text))
-        } else if other[0] == role as u8 {
-            let does = if role == Role::Sends { "sends to" } else { "receives from" };
-            let instead = if role == Role::Sends { "receive" } else { "send" };
-            let text = format!(
-                "rank {} {does} rank {peer}, which {does} rank {0} in the same place ({call}): one of the two must {instead} first",
-                self.rank()
-            );
-            Err(Error::new(ErrorKind::Peer, text))
-        } else {
-            Ok(())
-        }
-    }
-
     /// Errors (Value) unless there is such a rank; `what` names it in the error.
     pub fn check_rank(&self, rank: usize, what: &str) -> Result<()> {
         match rank < self.size() {
@@ -531,48 +332,9 @@ impl Communicator {
     }
 }
 
-/// Sends each rank its share of a chunk, and reduces what comes for this one, in the order of ranks.
-fn exchange<'w>(
-    t: &dyn Transport,
-    reduction: Reduction,
-    dtype: DType,
-    x: &[u8],
-    parts: &[Range<usize>],
-    work: &'w mut [u8],
-    limit: Duration,
-) -> Result<&'w [u8]> {
-    let mine = parts[t.rank()].len();
-    let all = &mut work[..parts.len() * mine];
-    t.all_to_all(x, parts, all, &blocks(mine, parts.len()), limit)?;
-    Ok(reduce_blocks(reduction, dtype, all, mine, parts.len()))
-}
-
 /// The ranges of as many blocks of so many bytes as there are ranks, one behind the other.
 fn blocks(bytes: usize, size: usize) -> Vec<Range<usize>> {
     (0..size).map(|r| r * bytes..(r + 1) * bytes).collect()
-}
-
-/// Reduces `size` blocks of equal length into the first.
-fn reduce_blocks(reduction: Reduction, dtype: DType, all: &mut [u8], len: usize, size: usize) -> &[u8] {
-    let (first, rest) = all.split_at_mut(len);
-    if len > 0 {
-        rest.chunks_exact(len).for_each(|x| accumulate(reduction, dtype, first, x));
-    }
-    finish(reduction, dtype, first, size);
-    first
-}
-
-/// Ranges of bytes that a reduction takes one after the other.
-fn chunks(bytes: usize, dtype: DType) -> impl Iterator<Item = Range<usize>> {
-    let step = CHUNK_BYTES / dtype.size_bytes() * dtype.size_bytes();
-    (0..bytes).step_by(step).map(move |start| start..(start + step).min(bytes))
-}
-
-/// The range of each rank in so many bytes, which differ by one element at most.
-fn shares(bytes: usize, dtype: DType, size: usize) -> Vec<Range<usize>> {
-    let (elem, elems) = (dtype.size_bytes(), bytes / dtype.size_bytes());
-    let start = |r: usize| (elems / size * r + r.min(elems % size)) * elem;
-    (0..size).map(|r| start(r)..start(r + 1)).collect()
 }
 
 /// Text, cut at its end if it is too long, and zeros.

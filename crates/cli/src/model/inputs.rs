@@ -15,8 +15,8 @@ use crate::output::note;
 pub(super) struct InputOptions {
     #[arg(long, value_name = "[NAME=]VALUE", help = format!("What an input is; one without a name is the only one:\n{}", value::FORMS))]
     input: Vec<Input>,
-    /// What to do to pictures before the model sees them, with the figures of the model's metadata where it has any [default: none,
-    /// which is said where the model may take others]
+    /// How to preprocess image files. Sizes, mean and deviation in the model's metadata replace those of the recipe [default: none,
+    /// with a note where the model's input looks like that of an ImageNet network]
     #[arg(long, value_enum, value_name = "HOW")]
     preprocess: Option<Preprocess>,
     #[command(flatten)]

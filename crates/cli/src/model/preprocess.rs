@@ -1,5 +1,4 @@
-//! What is done to a picture before a network sees it: made smaller, cut, and its colours moved to the mean and the spread of those that
-//! the network learned from.
+//! Preprocessing of image files: resize, centre crop, and normalisation by the mean and the standard deviation of the training set.
 
 use clap::ValueEnum;
 use remat::types::{Error, ErrorKind, HostTensor, Result, vec_for};
@@ -9,7 +8,7 @@ use serde_json::Value as Json;
 use super::picture::Picture;
 use super::value::{cast, dtype};
 
-/// What to do to pictures.
+/// A recipe of preprocessing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Preprocess {
     /// Numbers of 0 to 1 of the picture as it is
@@ -53,7 +52,8 @@ fn wrong(key: &str, text: &str, must: &str) -> Error {
     Error::new(ErrorKind::Value, format!("the model's metadata has `{key}` as `{text}`, which must be {must}"))
 }
 
-/// The numbers of a text: JSON, of which the extents of an object come by their names, or numbers with commas or spaces between them.
+/// Parses the numbers of a metadata entry: a JSON number, array or object (`shortest_edge`, or `height` and `width`), or numbers
+/// separated by commas or spaces. `None` if it is none of these.
 fn numbers(text: &str) -> Option<Vec<f64>> {
     let parsed: Option<Json> = serde_json::from_str(text).ok();
     let all: Option<Vec<f64>> = match &parsed {

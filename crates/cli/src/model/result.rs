@@ -61,7 +61,7 @@ fn add(value: Value, name: &str, to: &mut Vec<(Given, String)>) -> Result<()> {
 }
 
 impl Given {
-    /// What it is, in words.
+    /// The kind of this value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Given::Tensor(_) => "a tensor",

@@ -145,7 +145,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
 /// The files of the standard's test data: `input_0.pb` and on, `output_0.pb` and on.
 struct Recorded<'d> {
     dir: &'d Path,
-    /// What holds tensors until the model has them.
+    /// The device on which sequences of tensors are read.
     device: Device,
 }
 

@@ -111,7 +111,8 @@ fn pictures_are_prepared_by_the_figures_of_the_model() {
             report["outputs"][0]["first"].as_array().expect("numbers").iter().filter_map(Value::as_f64).collect();
         (first, err(&o))
     };
-    let near = |got: &[f64], want: [f64; 3]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-3);
+    // three roundings of f32 on the way from a colour to its mean, over a deviation of 0.25
+    let near = |got: &[f64], want: [f64; 3]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
     // the metadata's: mean 0.5 0.25 0.5, deviation 0.5 0.5 0.25
     let (got, text) = means(&["--input", &path, "--preprocess", "imagenet"]);
     assert!(near(&got, [1.0, -0.1, -2.0]), "{got:?}");

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use remat_nn::*;
 use remat_runtime::Device;
-use remat_tensor::{CompileOptions, Tensor, compile, compile_with, is_recording, no_grad};
+use remat_tensor::{CompileOptions, Compiled, Tensor, compile, compile_with, is_recording, no_grad};
 use remat_types::{ErrorKind, Result};
 
 use crate::support::{cpu, state, tensor, values};
@@ -110,16 +110,21 @@ fn a_gradient_that_is_there_is_added_to_by_the_run_that_finds_it() {
     assert_eq!(train(true), train(false));
 }
 
+/// A compiled step that moves `p` by the gradient of its product with the input.
+fn compiled_step(d: &Device, p: &Parameter) -> Compiled<impl FnMut(&[Tensor]) -> Result<Vec<Tensor>>> {
+    let (sgd, own) = (sgd(&[p]), p.clone());
+    compile(d, move |x: &[Tensor]| {
+        own.get()?.mul(&x[0])?.sum()?.backward()?;
+        sgd.borrow_mut().step()?;
+        Ok(vec![])
+    })
+}
+
 #[test]
 fn a_session_of_a_gradient_that_is_there_is_an_error() {
     let d = cpu();
     let p = Parameter::new(tensor(&d, &[1.0], [1])).expect("valid");
-    let (sgd, own) = (sgd(&[&p]), p.clone());
-    let mut f = compile(&d, move |x: &[Tensor]| {
-        own.get()?.mul(&x[0])?.sum()?.backward()?;
-        sgd.borrow_mut().step()?;
-        Ok(vec![])
-    });
+    let mut f = compiled_step(&d, &p);
     let x = tensor(&d, &[2.0], [1]);
     p.set_grad(Some(tensor(&d, &[1.0], [1]))).expect("fits");
     let e = f.session(&[&x]).expect_err("every run would add it");
@@ -132,12 +137,7 @@ fn a_session_of_a_gradient_that_is_there_is_an_error() {
 fn hooks_of_a_parameter_that_come_and_go_are_compiled_anew() {
     let d = cpu();
     let p = Parameter::new(tensor(&d, &[1.0], [1])).expect("valid");
-    let (sgd, own) = (sgd(&[&p]), p.clone());
-    let mut f = compile(&d, move |x: &[Tensor]| {
-        own.get()?.mul(&x[0])?.sum()?.backward()?;
-        sgd.borrow_mut().step()?;
-        Ok(vec![])
-    });
+    let mut f = compiled_step(&d, &p);
     let x = tensor(&d, &[2.0], [1]);
     f.call(&[&x]).expect("runs");
     let hook = p.on_grad(|_| Ok(())).expect("a leaf");

@@ -22,7 +22,7 @@ pub(super) struct Report {
     /// Medians: the data parallel step, and the same step of all ranks at the same time, each for itself.
     step_ms: f64,
     alone_ms: f64,
-    /// What being several costs a step: `step_ms` less `alone_ms`.
+    /// The time that data parallelism adds to a step: `step_ms` - `alone_ms`.
     cost_ms: f64,
     /// Of a step, on average: in which collectives ran, other ranks waited for, and of that in which the device waited.
     communication_ms: f64,
@@ -42,8 +42,8 @@ impl Report {
     pub(super) fn told(&self) -> Result<(String, String)> {
         let text = format!(
             "{} on {} ranks, batch {} and {} threads each, {} turns\n\
-             step           {:.2} ms median; each rank for itself {:.2} ms: being several costs {:.2} ms, {:.0} %\n\
-             communication  {:.2} ms, of which the device waited {:.2} ms: {:.0} % without waiting; {} in {} collectives\n\
+             step           {:.2} ms median; each rank for itself {:.2} ms; data parallelism adds {:.2} ms, {:.0} %\n\
+             communication  {:.2} ms; the device waited for {:.2} ms of it and computed during {:.0} %; {} in {} collectives\n\
              held           {}\n",
             self.work,
             self.ranks,
