@@ -33,7 +33,7 @@ def _tried(device: Device, program: Callable[[], Any]) -> Optional[int]:
 def smallest_budget(program: Callable[[], Any], *, device: Optional[Device] = None) -> int:
     """The smallest budget, in bytes, under which `program` runs, within a thousandth of its peak.
 
-    Calls `program` some ten times, with a device that computes nothing as the default one, so it takes neither memory nor the time
+    Calls `program` ten to twenty times, with a device that computes nothing as the default one, so it takes neither memory nor the time
     of the kernels. The program makes all that it uses (the network, the optimiser, the batches) on the default device, and runs as
     many steps as differ: two of a training loop, of which the first makes the optimiser's state. It reads no values, since there are
     none.

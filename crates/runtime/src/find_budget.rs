@@ -31,13 +31,10 @@ fn is_budget(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned)
 }
 
-/// Runs a program on a dry device under a budget; its peak in bytes.
-fn dry_run(
-    options: &DeviceOptions,
-    budget: Option<usize>,
-    program: impl FnOnce(&Device) -> Result<()>,
-) -> Result<usize> {
-    let device = Device::dry(DeviceOptions { budget_bytes: budget, spill: None, ..options.clone() })?;
+/// The peak in bytes of a program that runs on a dry device of these options. Errors: those of `program`; Budget if the options' budget
+/// does not suffice.
+pub fn dry_peak_bytes(options: &DeviceOptions, program: impl FnOnce(&Device) -> Result<()>) -> Result<usize> {
+    let device = Device::dry(options.clone())?;
     let channel = device.channel();
     let done = program(&device).and_then(|()| {
         channel.sync()?;
@@ -46,6 +43,10 @@ fn dry_run(
     // What failed beside the first error is not worth a word.
     let closed = channel.close();
     done.and_then(|peak| closed.map(|()| peak))
+}
+
+fn under(options: &DeviceOptions, budget_bytes: Option<usize>) -> DeviceOptions {
+    DeviceOptions { budget_bytes, spill: None, ..options.clone() }
 }
 
 /// The smallest budget under which a program runs, within a 1,024th of the peak that it has without one.
@@ -72,12 +73,12 @@ pub fn smallest_budget(
     options: &DeviceOptions,
     mut program: impl FnMut(&Device) -> Result<()>,
 ) -> Result<SmallestBudget> {
-    let peak_bytes = dry_run(options, None, &mut program)?;
+    let peak_bytes = dry_peak_bytes(&under(options, None), &mut program)?;
     if peak_bytes == 0 {
         return Ok(SmallestBudget { bytes: 0, refused_bytes: 0, peak_bytes, runs: 1 });
     }
     let (mut low, mut high, mut runs) = (0, peak_bytes, 2);
-    dry_run(options, Some(high), &mut program)?;
+    dry_peak_bytes(&under(options, Some(high)), &mut program)?;
     let resolution = peak_bytes / PART + ALIGN_BYTES;
     // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
     let mut hint: Option<usize> = None;
@@ -85,7 +86,7 @@ pub fn smallest_budget(
         let hinted = hint.take().filter(|b| (low + 1..high).contains(b));
         let at = hinted.unwrap_or(low.midpoint(high));
         runs += 1;
-        match dry_run(options, Some(at), &mut program) {
+        match dry_peak_bytes(&under(options, Some(at)), &mut program) {
             Ok(_) => {
                 high = at;
                 hint = hinted.map(|b| b.saturating_sub(resolution));
@@ -111,7 +112,8 @@ pub fn largest_batch(
     most: usize,
     mut program: impl FnMut(&Device, usize) -> Result<()>,
 ) -> Result<Option<usize>> {
-    let mut fits = |batch: usize| match dry_run(options, Some(budget_bytes), |device| program(device, batch)) {
+    let options = under(options, Some(budget_bytes));
+    let mut fits = |batch: usize| match dry_peak_bytes(&options, |device| program(device, batch)) {
         Ok(_) => Ok(true),
         Err(e) if is_budget(&e) => Ok(false),
         Err(e) => Err(e),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use remat::runtime::{Device, DeviceOptions, SmallestBudget, smallest_budget};
+use remat::runtime::{Device, DeviceOptions, SmallestBudget, dry_peak_bytes, smallest_budget};
 use remat::types::{ErrorKind, Result};
 
 use super::ranks::Ranks;
@@ -23,9 +23,9 @@ pub(super) struct Dry<'a, T: Task> {
 }
 
 impl<T: Task> Dry<'_, T> {
-    fn options(&self, budget_bytes: Option<usize>) -> DeviceOptions {
+    fn options(&self) -> DeviceOptions {
         let ranks = Some(self.ranks.device.clone());
-        DeviceOptions { budget_bytes, threads: self.threads, ranks, ..DeviceOptions::default() }
+        DeviceOptions { threads: self.threads, ranks, ..DeviceOptions::default() }
     }
 
     fn rehearse(&self, device: &Device) -> Result<()> {
@@ -34,17 +34,12 @@ impl<T: Task> Dry<'_, T> {
 
     /// The arena's peak of a run without a budget.
     pub(super) fn peak(&self) -> Result<usize> {
-        let device = Device::dry(self.options(None))?;
-        self.rehearse(&device)?;
-        device.channel().sync()?;
-        let peak = device.channel().stats()?.peak_bytes;
-        device.channel().close()?;
-        Ok(peak)
+        dry_peak_bytes(&self.options(), |device| self.rehearse(device))
     }
 
     /// The smallest budget under which a dry run succeeds; `None` if not even the peak does.
     pub(super) fn smallest_budget(&self) -> Result<Option<SmallestBudget>> {
-        match smallest_budget(&self.options(None), |device| self.rehearse(device)) {
+        match smallest_budget(&self.options(), |device| self.rehearse(device)) {
             Ok(found) => Ok(Some(found)),
             Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(None),
             Err(e) => Err(e),
