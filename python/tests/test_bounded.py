@@ -43,7 +43,8 @@ def test_too_much_work_is_refused_with_the_limit():
 
 
 def test_what_is_computed_from_a_step_that_was_not_taken_tells_it_once():
-    device = remat.Device(budget="300KiB", threads=1)
+    # what the product works in depends on the processor's vectors; `wide` fits by far in neither case
+    device = remat.Device(budget="1MiB", threads=1)
     w = nn.Parameter(remat.ones(64, 64, device=device))
     opt = optim.SGD([w], lr=0.1)
     before = w.numpy().copy()
