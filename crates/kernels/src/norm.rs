@@ -194,6 +194,15 @@ pub fn batch_norm<T: FloatElement>(
             }
             // SAFETY: `affine` writes these channels only.
             unsafe { affine(d, eps, x, scale, bias, &y, mean, var, first, prefetch.last) };
+            for k in 0..len {
+                if far::is_far::<T>(var[k].to_f64(), eps) {
+                    let of = [scale[first + k], bias[first + k]];
+                    // SAFETY: as above.
+                    if let Some(found) = unsafe { far::forward_channel(d, first + k, eps, x, of, &y) } {
+                        [mean[k], var[k]] = found.map(T::Real::from_f64);
+                    }
+                }
+            }
         },
     );
 }
@@ -326,6 +335,18 @@ pub fn batch_norm_grad<T: FloatElement>(
             let (first, len) = (channels.start, channels.len());
             // SAFETY: ranges of channels do not overlap.
             let (dscale, dbias) = unsafe { (dscale.part(first, len), dbias.part(first, len)) };
+            // last, for what is written below of a channel whose variance says nothing
+            let mend_far = |dscale: &mut [T], dbias: &mut [T]| {
+                for k in 0..len {
+                    let c = first + k;
+                    if far::is_far::<T>(var[c].to_f64(), eps) {
+                        // SAFETY: as above.
+                        if let Some(found) = unsafe { far::backward_channel(d, c, eps, [x, dy], scale[c], &dx) } {
+                            [dscale[k], dbias[k]] = found;
+                        }
+                    }
+                }
+            };
             if d.s == 1 {
                 let mut total = [[0.0f64; 2]; COLUMNS];
                 for i in 0..d.n {
@@ -350,6 +371,7 @@ pub fn batch_norm_grad<T: FloatElement>(
                         dx[k] = T::down(terms[k].dx(x[at + k].up(), dy[at + k].up()));
                     }
                 }
+                mend_far(dscale, dbias);
                 return;
             }
             let about = mean[first];
@@ -393,6 +415,7 @@ pub fn batch_norm_grad<T: FloatElement>(
                     );
                 }
             }
+            mend_far(dscale, dbias);
         },
     );
 }

@@ -113,6 +113,26 @@ fn rows_of_any_scale_are_normalised() {
     for by in [-1000, -600, 600, 1000] {
         go::<f64>(by, 1e-12);
     }
+    // the same of the channels of batches, a column and rows
+    for s in [1, 5, 600] {
+        let d = BatchDims { n: 4, c: 3, s };
+        let (dy, scale, bias) = (values(12 * s, 2), values(3, 3), values(3, 4));
+        let run = |by: f32| {
+            let (pool, x) = (Pool::new(1), values(12 * s, 1).iter().map(|v| v * by).collect::<Vec<f32>>());
+            let [mut y, mut dx] = [(); 2].map(|()| vec![0.0f32; 12 * s]);
+            let [mut mean, mut var, mut dscale, mut dbias] = [(); 4].map(|()| vec![0.0f32; 3]);
+            batch_norm(&pool, d, 0.0, &x, &scale, &bias, &mut y, &mut mean, &mut var);
+            batch_norm_grad(&pool, d, 0.0, &x, &scale, &mean, &var, &dy, &mut dx, &mut dscale, &mut dbias);
+            mean.iter_mut().for_each(|v| *v /= by);
+            dx.iter_mut().for_each(|v| *v *= by);
+            [y, mean, dx, dscale, dbias].concat()
+        };
+        for by in [-100, -80, 62, 80, 120].map(|by| 2f32.powi(by)) {
+            for (at, (got, want)) in run(by).into_iter().zip(run(1.0)).enumerate() {
+                assert!((got - want).abs() <= 1e-4 * (1.0 + want.abs()), "{at} of {s} by {by}: {got}, not {want}");
+            }
+        }
+    }
     // what holds an infinity or NaN, or zeros alone, has no scale
     for x in [[f32::INFINITY, 1.0], [f32::NAN, 1.0], [0.0, 0.0]] {
         let mut y = [0.0f32; 2];
