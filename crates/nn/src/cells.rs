@@ -9,6 +9,7 @@ use remat_tensor::comm::Communicator;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use crate::Rng;
+use crate::draws::Draws;
 use crate::keys::{self, Source};
 
 /// Whether a module trains or is evaluated. Begins as training.
@@ -95,7 +96,7 @@ impl StatisticsGroup {
 /// A module's own source of random keys; checkpoints keep it.
 #[derive(Debug)]
 pub struct RngCell {
-    own: Arc<Mutex<Rng>>,
+    own: Arc<Mutex<Draws>>,
     /// Made while its thread traced: by every call anew, with the same keys.
     is_of_trace: bool,
 }
@@ -103,17 +104,25 @@ pub struct RngCell {
 impl RngCell {
     /// A cell that continues `rng`.
     pub fn new(rng: Rng) -> Self {
-        RngCell { own: Arc::new(Mutex::new(rng)), is_of_trace: tracing::is_tracing() }
+        RngCell { own: Arc::new(Mutex::new(Draws::of(rng))), is_of_trace: tracing::is_tracing() }
     }
 
     /// The next key on `device`: `u64 [2]`; within a loop each step gets one of its own. A cell that a compiled function makes
-    /// itself gives every run the same keys, as it gives them to every eager call. Errors: Closed.
+    /// itself gives every run the same keys, as it gives them to every eager call. After a step that failed, the cell gives the
+    /// keys of that step again, so that the step can be repeated. Errors: Closed.
     pub fn next_key(&self, device: &Device) -> Result<Tensor> {
         let (own, source) = (self.own.clone(), keys::next()?);
         let is_drawn = matches!(source, Source::Drawn(_));
-        let known = (self.is_of_trace && is_drawn).then(|| self.lock().draw());
+        let known = (self.is_of_trace && is_drawn).then(|| self.lock().rng().draw());
+        let steps = device.downgrade();
         let next = move |to: &mut [u8]| {
-            let draw = || known.unwrap_or_else(|| own.lock().unwrap_or_else(PoisonError::into_inner).draw());
+            let draw = || {
+                known.unwrap_or_else(|| {
+                    // a compiled function draws at each of its calls
+                    let moment = steps.upgrade().map(|d| d.channel().moment());
+                    own.lock().unwrap_or_else(PoisonError::into_inner).draw(moment)
+                })
+            };
             let key = match &source {
                 Source::Drawn(None) => draw(),
                 Source::Drawn(Some(place)) => {
@@ -131,7 +140,7 @@ impl RngCell {
         Ok(Tensor::from_handle(tracing::random_key(&device.channel(), Arc::new(next))?))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rng> {
+    fn lock(&self) -> MutexGuard<'_, Draws> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +151,7 @@ impl RngCell {
         if !self.is_of_trace {
             tracing::refuse("reading the state of a generator, or seeding or splitting it,");
         }
-        f(&mut self.lock())
+        f(self.lock().rng())
     }
 
     /// The generator as it is now.

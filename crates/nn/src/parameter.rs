@@ -16,6 +16,7 @@ use remat_tensor::{GradHook, StateCell, Tensor, capture_state, captured_version}
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
 use crate::division::Division;
+use crate::statistics::Earlier;
 
 /// What a parameter is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ struct Inner {
     division: Option<Division>,
     /// The part of this one that an optimiser moves, while that lives; it has the gradient where gradients are divided.
     part: Mutex<Weak<Inner>>,
+    /// Of running statistics within a step.
+    earlier: Mutex<Option<Earlier>>,
 }
 
 impl StateCell for Inner {
@@ -101,7 +104,8 @@ impl Parameter {
         channel.wait(value.handle())?;
         let (frozen, slot) = (AtomicBool::new(false), Mutex::new(Some(value)));
         let stand_in = Mutex::new(None);
-        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot, stand_in, division, part: Mutex::default() })))
+        let (part, earlier) = (Mutex::default(), Mutex::default());
+        Ok(Parameter(Arc::new(Inner { role, fact, device, frozen, slot, stand_in, division, part, earlier })))
     }
 
     /// A parameter with the value of a host tensor. Errors as [`Parameter::new`].
@@ -116,6 +120,7 @@ impl Parameter {
         if let Some(value) = self.0.stand_in.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Ok(value);
         }
+        self.take_back();
         let slot = self.present();
         let mut value = slot.as_ref().ok_or_else(|| self.absent())?.clone();
         drop(slot);
@@ -318,13 +323,33 @@ impl Parameter {
         &self.0.fact
     }
 
+    /// Goes back to what a step that failed began with.
+    fn take_back(&self) {
+        if self.0.role == Role::Buffer && !tracing::is_tracing() {
+            let mut earlier = self.earlier();
+            if earlier.as_ref().is_some_and(Earlier::is_of_failed_step) {
+                earlier.take().and_then(|e| e.restore(&mut self.present()));
+            }
+        }
+    }
+
+    /// What the running statistics were when the step began. Locked before the slot is.
+    pub(crate) fn earlier(&self) -> MutexGuard<'_, Option<Earlier>> {
+        self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakParameter {
+        WeakParameter(Arc::downgrade(&self.0))
+    }
+
     /// The slot, to read it.
-    fn present(&self) -> MutexGuard<'_, Option<Tensor>> {
+    pub(crate) fn present(&self) -> MutexGuard<'_, Option<Tensor>> {
         self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The slot, to replace what is in it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
+        self.take_back();
         let mut slot = self.present();
         if tracing::is_tracing() {
             let cell: Arc<dyn StateCell> = self.0.clone();
@@ -345,6 +370,19 @@ impl Parameter {
             return Err(Error::new(ErrorKind::Device, "the tensor is on another device than the parameter"));
         }
         Ok(())
+    }
+}
+
+/// A parameter that may be gone.
+pub(crate) struct WeakParameter(Weak<Inner>);
+
+impl WeakParameter {
+    pub(crate) fn upgrade(&self) -> Option<Parameter> {
+        self.0.upgrade().map(Parameter)
+    }
+
+    pub(crate) fn is(&self, p: &Parameter) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&p.0))
     }
 }
 

@@ -1,9 +1,8 @@
-use remat_ops::pointwise::{Binary, BinaryFn};
-use remat_tensor::{Tensor, no_grad};
+use remat_tensor::{Tensor, is_recording, no_grad};
 use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
 use super::sync_norm::Normalised;
-use crate::{Arg, Init, InitCx, Label, Layer, Mode, Module, Momentum, Parameter, StatisticsGroup, Visit, Walk, update};
+use crate::{Init, InitCx, Label, Layer, Mode, Module, Momentum, Parameter, StatisticsGroup, Visit, Walk, statistics};
 
 /// How a [`BatchNorm`] is made. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,8 +41,8 @@ impl Default for BatchNormOptions {
 /// `x: [n, c, ..]` of rank `2 + D` (for `D = 1` also `[n, c]`); `weight, bias, running_mean, running_var: [c]`, the
 /// latter two in f32 (f64 for f64). While training, `mean` and `var` (biased) are the batch's, and
 /// `running = (1 - momentum) running + momentum batch`, with the unbiased variance; else they are the running ones. A
-/// batch of one element a channel leaves the running variance as it is. A step that fails after this layer has still
-/// moved the running statistics. [`BatchNormOptions`] has other ways;
+/// batch of one element a channel leaves the running variance as it is. A step that fails
+/// moves no running statistics: repeated, it gives the same ones. [`BatchNormOptions`] has other ways;
 /// [`SyncBatchNorm`](crate::distributed::SyncBatchNorm) takes the batches of several ranks as one.
 ///
 /// Errors: Axis for another rank, Shape for another number of channels, or an empty batch while training.
@@ -130,21 +129,21 @@ impl<const D: usize> BatchNorm<D> {
     }
 
     /// The weight of this batch, in `dtype`: of a cumulative average, one by the number of batches, which this one is one of.
-    fn share(&self, dtype: DType) -> Result<Option<Tensor>> {
+    fn share(&self, dtype: DType, is_of_step: bool) -> Result<Option<Tensor>> {
         let Some(seen) = &self.num_batches_tracked else { return Ok(None) };
         let one = Tensor::ones(seen.device(), [], DType::I64)?;
-        update(Binary { f: BinaryFn::Add }, vec![Arg::State(seen), Arg::Value(one)])?;
+        statistics::add(seen, one, is_of_step)?;
         Ok(Some(seen.get()?.cast(dtype)?.recip()?))
     }
 
-    /// `running += share (batch - running)`: one in-place op, so that a failure cannot leave it half done.
-    fn track(&self, running: &Parameter, batch: Tensor, share: Option<&Tensor>) -> Result<()> {
+    /// `running += share (batch - running)`: one op, so that a failure cannot leave it half done.
+    fn track(&self, running: &Parameter, batch: Tensor, share: Option<&Tensor>, is_of_step: bool) -> Result<()> {
         let change = batch.sub(running.get()?)?;
         let change = match share {
             Some(share) => change.mul(share)?,
             None => change.mul(self.momentum.get())?,
         };
-        update(Binary { f: BinaryFn::Add }, vec![Arg::State(running), Arg::Value(change)])
+        statistics::add(running, change, is_of_step)
     }
 }
 
@@ -169,11 +168,13 @@ impl<const D: usize> Layer for BatchNorm<D> {
             if !track_running_stats {
                 return Ok(batch.y);
             }
+            // what is run without gradients leads to no step that could fail
+            let is_of_step = is_recording();
             let _quiet = no_grad();
-            let share = self.share(batch.mean.dtype())?;
-            self.track(&self.running_mean, batch.mean.detach(), share.as_ref())?;
+            let share = self.share(batch.mean.dtype(), is_of_step)?;
+            self.track(&self.running_mean, batch.mean.detach(), share.as_ref(), is_of_step)?;
             if let Some(var) = batch.unbiased()? {
-                self.track(&self.running_var, var, share.as_ref())?;
+                self.track(&self.running_var, var, share.as_ref(), is_of_step)?;
             }
             Ok(batch.y)
         })

@@ -8,7 +8,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
 
 use super::rule::{Rule, Slot, check_rate};
 use super::{LearningRate, Optimizer};
-use crate::{Parameter, Role};
+use crate::{Parameter, Role, statistics};
 
 struct Group<R> {
     /// Shared with compiled functions, which read the learning rate before every run.
@@ -210,6 +210,7 @@ impl<R: Rule> Grouped<R> {
         let mut grads = grads.into_iter();
         let moved = channel.group(&needs, || {
             self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads))?;
+            statistics::end_step(&channel)?;
             more()
         });
         match moved {

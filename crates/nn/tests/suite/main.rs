@@ -11,6 +11,7 @@ mod distributed;
 mod distributions;
 mod divided;
 mod divided_gradients;
+mod failed_steps;
 mod failures;
 mod fully_sharded;
 mod gradients;

@@ -326,7 +326,14 @@ impl Channel {
         let site = CallSite::here();
         trace::no_value(h).map_err(|e| e.with_call_site(site))?;
         self.own(h)?;
-        self.ask(|reply| Command::Fetch { id: h.id(), reply })
+        let told = self.shared.failures.told();
+        let value = self.ask(|reply| Command::Fetch { id: h.id(), reply });
+        if value.is_err() && self.shared.failures.told() == told {
+            // the read itself failed, in the step in which it was asked for
+            let moment = self.moment();
+            self.shared.failures.note_told(moment.caller, moment.step);
+        }
+        value
     }
 
     /// Waits until the tensor's bytes exist. Errors as [`Channel::value`].
@@ -418,7 +425,9 @@ impl Channel {
 
     /// Waits until this thread's last mark has been passed.
     fn wait_for_mark(&self) -> Result<()> {
-        let passed = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).remove(&Caller::current());
+        let mut marks = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = marks.get_mut(&Caller::current()).and_then(|own| own.last.take());
+        drop(marks);
         passed.map_or(Ok(()), |passed| passed.wait())
     }
 
@@ -426,7 +435,9 @@ impl Channel {
         let (done, passed) = Reply::new();
         let caller = Caller::current();
         self.shared.queue.push(Command::StepMark { caller, is_given_up, done: Some(done) })?;
-        self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(caller, passed);
+        let mut marks = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = marks.entry(caller).or_default();
+        (own.count, own.last) = (own.count + 1, Some(passed));
         Ok(())
     }
 

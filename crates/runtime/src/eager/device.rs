@@ -24,6 +24,15 @@ pub fn dropped_with_failures() -> usize {
     UNREAD.load(Ordering::Relaxed)
 }
 
+/// The step marks of a thread.
+#[derive(Default)]
+pub(super) struct Marks {
+    /// How many it set.
+    pub(super) count: u64,
+    /// The answer to the last one, unless it was waited for.
+    pub(super) last: Option<Answer<()>>,
+}
+
 /// The parts of a device that its channels share.
 pub(super) struct Shared {
     pub(super) queue: Arc<Queue>,
@@ -37,8 +46,8 @@ pub(super) struct Shared {
     pub(super) backward: Mutex<remat_ops::BackwardCache>,
     /// What failed, shared with the worker.
     pub(super) failures: Arc<Failures>,
-    /// For each thread, the answer to its last step mark.
-    pub(super) marks: Mutex<FxHashMap<Caller, Answer<()>>>,
+    /// For each thread, its step marks.
+    pub(super) marks: Mutex<FxHashMap<Caller, Marks>>,
     pub(super) tracing: std::sync::atomic::AtomicBool,
     pub(super) dispatch_trace: Mutex<crate::profile::Trace>,
     pub(super) opened: std::time::Instant,

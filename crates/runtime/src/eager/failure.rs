@@ -6,7 +6,8 @@
 //! nobody was told of it, updates of that step are held back; afterwards it has no effect on anything that does not depend
 //! on it.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_types::{Error, ErrorKind};
@@ -157,6 +158,30 @@ pub(crate) struct Failures {
     count: AtomicUsize,
     /// With whom each concerns.
     list: Mutex<Vec<(Caller, Arc<Failure>)>>,
+    /// What was told.
+    told: Told,
+}
+
+/// The failures that were told, each with the caller whose it is and that caller's step.
+#[derive(Default)]
+struct Told {
+    count: AtomicU64,
+    /// The last ones.
+    last: Mutex<VecDeque<(Caller, u64)>>,
+}
+
+impl Told {
+    /// How many are kept: what asks for more than those missed so many errors that all of them count as its own.
+    const KEPT: usize = 64;
+
+    fn note(&self, caller: Caller, step: u64) {
+        let mut last = lock(&self.last);
+        if last.len() == Told::KEPT {
+            last.pop_front();
+        }
+        last.push_back((caller, step));
+        self.count.fetch_add(1, Ordering::Release);
+    }
 }
 
 impl Failures {
@@ -182,7 +207,10 @@ impl Failures {
         let mut list = lock(&self.list);
         let concerns = |c: Caller| caller.is_none_or(|caller| caller == c);
         let found = list.iter().filter(|(c, _)| concerns(*c)).find_map(|(_, f)| Some((f.clone(), f.tell()?)));
-        let error = found.map(|(first, held_back)| first.with_step(held_back, &list));
+        let error = found.map(|(first, held_back)| {
+            self.told.note(first.caller, first.step);
+            first.with_step(held_back, &list)
+        });
         list.retain(|(_, f)| !f.is_reported());
         self.count.store(list.len(), Ordering::Release);
         error
@@ -193,6 +221,7 @@ impl Failures {
     pub(crate) fn report(&self, failure: &Failure) -> Error {
         let mut list = lock(&self.list);
         let Some(held_back) = failure.tell() else { return failure.poisoned() };
+        self.told.note(failure.caller, failure.step);
         let error = failure.with_step(held_back, &list);
         list.retain(|(_, f)| !f.is_reported());
         self.count.store(list.len(), Ordering::Release);
@@ -209,6 +238,25 @@ impl Failures {
         });
         list.retain(|(_, f)| !f.is_reported());
         self.count.store(list.len(), Ordering::Release);
+    }
+
+    /// How many were told.
+    pub(crate) fn told(&self) -> u64 {
+        self.told.count.load(Ordering::Acquire)
+    }
+
+    /// The first step of a caller in which something failed that was told after the first `seen` ones.
+    pub(crate) fn first_step_told(&self, caller: Caller, seen: u64) -> Option<u64> {
+        let new = usize::try_from(self.told().saturating_sub(seen)).unwrap_or(usize::MAX);
+        if new == 0 {
+            return None;
+        }
+        lock(&self.told.last).iter().rev().take(new).filter(|(c, _)| *c == caller).map(|(_, step)| *step).min()
+    }
+
+    /// A call of `caller` in its step of this number told it of a failure of its own.
+    pub(crate) fn note_told(&self, caller: Caller, step: u64) {
+        self.told.note(caller, step);
     }
 
     /// The first that nobody was told of, which stays so.

@@ -16,6 +16,7 @@ mod group;
 mod handle;
 mod launcher;
 mod memory;
+mod moment;
 mod queue;
 mod record;
 mod replay;
@@ -35,6 +36,7 @@ pub use channel::Channel;
 pub use device::{Device, GiveWay, HostReservation, WeakDevice, dropped_with_failures};
 pub use eviction::policy::{Candidate, Choice, ScoredSegment, UnscannedBytes, choose};
 pub use handle::{Handle, TensorId};
+pub use moment::Moment;
 pub use simulation::{CommandStream, Simulation, StreamCommand, simulate, simulate_planned};
 pub use update::NotUpdated;
 
