@@ -108,8 +108,10 @@ PROGRAMS = {
 
 def run(make, budget, steps, **options):
     """Losses, times of steps, operators that ran again in the last one, and the peak. Errors: BudgetError."""
-    with remat.Device(budget=budget, threads=1, **options) as device:
-        remat.set_default_device(device)
+    device = remat.Device(budget=budget, threads=1, **options)
+    before_this = remat.get_default_device()
+    remat.set_default_device(device)
+    try:
         remat.manual_seed(7)
         net, forward = make(device)
         opt = optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
@@ -126,6 +128,8 @@ def run(make, budget, steps, **options):
             times.append(time.perf_counter() - start)
             again = device.report().stats["recomputed_ops"] - before
         return losses, times, again, device.peak_bytes
+    finally:
+        remat.set_default_device(before_this)
 
 
 def main():
