@@ -69,7 +69,9 @@ mod tests {
 
     #[test]
     fn a_step_that_failed_has_drawn_nothing() {
-        let d = Device::cpu(remat_runtime::DeviceOptions { budget_bytes: Some(1 << 16), threads: 1, ..Default::default() }).expect("opens");
+        let d =
+            Device::cpu(remat_runtime::DeviceOptions { budget_bytes: Some(1 << 16), threads: 1, ..Default::default() })
+                .expect("opens");
         let (c, mut draws) = (d.channel(), Draws::of(Rng::new(3)));
         let mut key = |draws: &mut Draws| draws.draw(Some(c.moment()))[1];
         let draw: &mut dyn FnMut(&mut Draws) -> u64 = &mut key;

@@ -17,8 +17,6 @@ mod skyline;
 #[cfg(test)]
 mod tests;
 
-use std::time::Instant;
-
 use super::lifetime::{Interval, Lifetimes};
 
 /// Offsets, in the order of the intervals.
@@ -30,6 +28,8 @@ pub struct Layout {
     pub arena_bytes: u64,
     /// The largest load.
     pub lower_bound: u64,
+    /// How many pairs of intervals, and steps of one, were looked at to find it.
+    pub looks: usize,
 }
 
 /// How hard to try.
@@ -39,19 +39,11 @@ pub struct Effort {
     pub enough_bytes: u64,
     /// Placements of all intervals.
     pub placements: usize,
-    /// No more are begun after it.
-    pub until: Option<Instant>,
-}
-
-impl Effort {
-    fn is_over(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
-    }
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { enough_bytes: 0, placements: 100, until: None }
+        Effort { enough_bytes: 0, placements: 100 }
     }
 }
 
@@ -68,6 +60,7 @@ pub fn assign(lifetimes: &Lifetimes, effort: Effort) -> Layout {
     if best.arena_bytes > enough && effort.placements > 1 {
         best = raised(lifetimes, &mut placer, order, best, effort);
     }
+    best.looks += placer.looks;
     best
 }
 
@@ -80,7 +73,7 @@ fn first_layout(l: &Lifetimes, placer: &mut Placer, effort: Effort) -> (Vec<usiz
         if best.as_ref().is_none_or(|b| layout.arena_bytes < b.1.arena_bytes) {
             best = Some((order, layout));
         }
-        if effort.is_over() || best.as_ref().is_some_and(|b| b.1.arena_bytes <= effort.enough_bytes) {
+        if best.as_ref().is_some_and(|b| b.1.arena_bytes <= effort.enough_bytes) {
             break;
         }
     }
@@ -96,21 +89,21 @@ fn below(l: &Lifetimes, effort: Effort, mut best: Layout) -> Layout {
     let steps: usize = l.intervals.iter().map(|i| i.end - i.start + 2).sum();
     // As long as the placements take: one looks at all pairs, a node of the search at all steps of the intervals.
     let nodes = effort.placements * count * count * 2 / steps.max(1);
-    let mut height = effort.enough_bytes;
+    let (mut height, mut looks) = (effort.enough_bytes, best.looks);
     for turn in 0..HEIGHTS {
         let nodes = if turn == 0 { nodes / 2 } else { nodes / 2 / HEIGHTS };
-        match skyline::search(l, height, nodes, effort) {
-            Some(found) => return found,
+        match skyline::search(l, height, nodes, &mut looks) {
+            Some(found) => return Layout { looks, ..found },
             None => height += (best.arena_bytes - height) / 2,
         }
         if height >= best.arena_bytes {
             break;
         }
     }
-    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / 2 / HEIGHTS, effort) {
+    if let Some(found) = skyline::search(l, height.min(best.arena_bytes - 1), nodes / 2 / HEIGHTS, &mut looks) {
         best = found;
     }
-    best
+    Layout { looks, ..best }
 }
 
 /// Placements after which a walk that found nothing better returns to the best order.
@@ -124,13 +117,12 @@ fn raised(l: &Lifetimes, placer: &mut Placer, mut order: Vec<usize>, mut best: L
     let mut walk = order.clone();
     let mut now = placer.place(&walk, Fit::Lowest, l.peak());
     for turn in 0..effort.placements.min(MOST_RAISES) {
-        let is_done = best.arena_bytes <= effort.enough_bytes || effort.is_over();
-        if is_done || !raise_wheels(&mut walk, &l.intervals, &now, turn) {
+        if best.arena_bytes <= effort.enough_bytes || !raise_wheels(&mut walk, &l.intervals, &now, turn) {
             break;
         }
         now = placer.place(&walk, Fit::Lowest, l.peak());
         if now.arena_bytes <= best.arena_bytes {
-            best = now.clone();
+            best = Layout { looks: best.looks, ..now.clone() };
             order.clone_from(&walk);
         } else if turn.is_multiple_of(STRAY) {
             now = placer.place(&order, Fit::Lowest, l.peak());
@@ -217,19 +209,22 @@ struct Placed {
 struct Placer<'a> {
     intervals: &'a [Interval],
     placed: Vec<Placed>,
+    /// Pairs that were looked at.
+    looks: usize,
 }
 
 impl<'a> Placer<'a> {
     fn new(l: &'a Lifetimes) -> Placer<'a> {
-        Placer { intervals: &l.intervals, placed: Vec::with_capacity(l.intervals.len()) }
+        Placer { intervals: &l.intervals, placed: Vec::with_capacity(l.intervals.len()), looks: 0 }
     }
 
     fn place(&mut self, order: &[usize], fit: Fit, lower_bound: u64) -> Layout {
         self.placed.clear();
-        let mut layout = Layout { offsets: vec![0; self.intervals.len()], arena_bytes: 0, lower_bound };
+        let mut layout = Layout { offsets: vec![0; self.intervals.len()], arena_bytes: 0, lower_bound, looks: 0 };
         for &i in order.iter().filter(|&&i| self.intervals[i].bytes > 0) {
             let (interval, bytes) = (self.intervals[i], self.intervals[i].bytes);
             let (from, to) = (interval.start as u32, interval.end as u32);
+            self.looks += self.placed.len();
             let meets = self.placed.iter().filter(|p| p.from <= to && from <= p.to).map(|p| (p.offset, p.end));
             let offset = gap(meets, bytes, fit);
             layout.offsets[i] = offset;

@@ -17,8 +17,7 @@ mod blocks;
 mod coop;
 mod simulate;
 
-use std::time::Instant;
-
+use super::clock::Tick;
 use super::problem::Problem;
 use super::remat::model::Model;
 use super::remat::state::State;
@@ -28,8 +27,8 @@ use super::remat::state::State;
 pub(crate) struct Patience {
     /// By the run's own time.
     pub(crate) longest_ns: Option<u64>,
-    /// By the clock.
-    pub(crate) until: Option<Instant>,
+    /// By the clock of the model.
+    pub(crate) until: Option<Tick>,
 }
 
 /// A heuristic.

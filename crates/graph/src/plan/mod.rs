@@ -21,6 +21,7 @@
 pub mod arena;
 pub mod baseline;
 pub mod check;
+pub(crate) mod clock;
 pub mod generate;
 mod json;
 pub mod lifetime;

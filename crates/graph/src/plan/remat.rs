@@ -40,6 +40,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::arena;
+use super::clock::Tick;
 use super::problem::Problem;
 use super::schedule::{Plan, Shortfall};
 use emit::{Laid, lay};
@@ -52,7 +53,9 @@ use state::State;
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// The search ends about so long after it is known that a schedule fits; planning ends about then where `in_order`.
+    /// The search ends about so long after it is known that a schedule fits; planning ends about then where `in_order`. Counted in
+    /// what the search looks at, as one core of a common processor takes for it: a plan does not depend on the machine, nor on
+    /// what else that does.
     pub time_limit: Duration,
     /// Rounds of ruin and repair; `None` for as many as there is time for.
     pub rounds: Option<usize>,
@@ -153,7 +156,7 @@ struct Planner<'p> {
     budget: u64,
     effort: Effort,
     begin: Instant,
-    until: Instant,
+    until: Tick,
 }
 
 impl<'p> Planner<'p> {
@@ -162,7 +165,8 @@ impl<'p> Planner<'p> {
         let given = std::iter::once((0..model.base as u32).collect());
         let early = (!effort.in_order).then(|| model.early_order());
         let bases = given.chain(early).map(|order| State::new(&model, order)).collect();
-        Planner { p, model, bases, budget, effort, begin, until: begin + effort.time_limit }
+        let until = model.clock.now() + effort.time_limit;
+        Planner { p, model, bases, budget, effort, begin, until }
     }
 
     fn plan(mut self) -> Plan {
@@ -176,7 +180,7 @@ impl<'p> Planner<'p> {
         } else {
             if !self.effort.in_order {
                 // However long that took: a search without time would end with a schedule that merely fits.
-                self.until = Instant::now() + self.effort.time_limit;
+                self.until = self.now() + self.effort.time_limit;
             }
             self.search(known.as_ref().ok())
         };
@@ -192,8 +196,8 @@ impl<'p> Planner<'p> {
             return (copies::search(self, witness), self.p.base_time_ns());
         }
         let moments = self.moments();
-        let bound_until = Instant::now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
-        let bound = bound::time_bound(self.p, self.budget, &moments, bound_until);
+        let bound_until = self.now() + self.effort.time_limit.mul_f64(BOUND_SHARE);
+        let bound = bound::time_bound(self.p, self.budget, &moments, &self.model.clock, bound_until);
         if let Some(best) = self.exact() {
             let laid = self.lay(&best, self.budget, 1.0);
             if laid.layout.arena_bytes <= self.budget {
@@ -252,8 +256,13 @@ impl<'p> Planner<'p> {
         chosen.into_iter().map(|s| self.model.units[base.sequence[s] as usize].parts[0]).collect()
     }
 
-    fn fit(&self, until: Instant) -> Fit<'_> {
-        let seeds_until = Instant::now() + until.saturating_duration_since(Instant::now()).mul_f64(SEED_SHARE);
+    /// Where the search is.
+    fn now(&self) -> Tick {
+        self.model.clock.now()
+    }
+
+    fn fit(&self, until: Tick) -> Fit<'_> {
+        let seeds_until = self.now() + until.since(self.now()).mul_f64(SEED_SHARE);
         Fit { model: &self.model, bases: &self.bases, in_order: self.effort.in_order, seeds_until, until }
     }
 
@@ -263,13 +272,13 @@ impl<'p> Planner<'p> {
         let layout_share = if self.model.base <= FEW_UNITS { LAYOUT_SHARE_OF_FEW } else { LAYOUT_SHARE };
         let seconds = self.effort.time_limit.as_secs_f64() * layout_share * share;
         let placements = (seconds / (PAIR_SECONDS * intervals * intervals)) as usize;
-        // A plan by rounds alone must not depend on the clock.
-        let until = self.effort.rounds.is_none().then(|| Instant::now() + Duration::from_secs_f64(2.0 * seconds));
         let placements = placements.clamp(FEWEST_PLACEMENTS, MOST_PLACEMENTS);
-        let effort = arena::Effort { enough_bytes, placements, until };
-        if sequence.iter().any(|&u| self.model.is_fetch(u)) {
-            return spill::lay(self, sequence, effort);
-        }
-        lay(self.p, self.model.expand(sequence), effort)
+        let effort = arena::Effort { enough_bytes, placements };
+        let laid = match sequence.iter().any(|&u| self.model.is_fetch(u)) {
+            true => spill::lay(self, sequence, effort),
+            false => lay(self.p, self.model.expand(sequence), effort),
+        };
+        self.model.clock.spend(laid.layout.looks);
+        laid
     }
 }

@@ -133,7 +133,8 @@ fn a_step_that_failed_and_is_repeated_gives_the_bits_of_a_run_that_did_not_fail(
 /// A caller that handles a failure within a step, and takes the step with what it has, keeps what that moved.
 #[test]
 fn a_step_that_is_taken_after_a_failure_that_was_handled_has_moved_the_statistics() {
-    let d = Device::cpu(DeviceOptions { threads: 1, budget_bytes: Some(1 << 20), ..Default::default() }).expect("opens");
+    let d =
+        Device::cpu(DeviceOptions { threads: 1, budget_bytes: Some(1 << 20), ..Default::default() }).expect("opens");
     let net = Net::new(&d).expect("fits");
     let mut sgd = Sgd::new(net.named_parameters(), SgdOptions::default()).expect("fits");
     net.passes(&d, 0).expect("fits");
@@ -146,7 +147,8 @@ fn a_step_that_is_taken_after_a_failure_that_was_handled_has_moved_the_statistic
 /// Batches without gradients belong to no step: a failure later does not undo them.
 #[test]
 fn statistics_that_are_taken_anew_without_gradients_stay() {
-    let d = Device::cpu(DeviceOptions { threads: 1, budget_bytes: Some(1 << 20), ..Default::default() }).expect("opens");
+    let d =
+        Device::cpu(DeviceOptions { threads: 1, budget_bytes: Some(1 << 20), ..Default::default() }).expect("opens");
     let net = Net::new(&d).expect("fits");
     let _quiet = remat_tensor::no_grad();
     for batch in 0..3 {

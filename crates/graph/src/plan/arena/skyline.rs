@@ -7,35 +7,34 @@
 
 use std::cmp::Reverse;
 
-use super::{Effort, Layout};
+use super::Layout;
 use crate::plan::lifetime::{Interval, Lifetimes};
 
 /// Beyond this many intervals a search that has to turn back is lost.
 const MOST_INTERVALS: usize = 1500;
 
-/// Placements of one interval between looks at the clock.
-const NODES_PER_LOOK: usize = 16;
-
 /// Offsets whose arena is at most `height`; `None` if there are none, or none was found by `nodes` placements of one
-/// interval.
-pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize, effort: Effort) -> Option<Layout> {
+/// interval. Adds what it looked at to `looks`.
+pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize, looks: &mut usize) -> Option<Layout> {
     let is_too_long = l.intervals.len() > MOST_INTERVALS.min(nodes);
     if is_too_long || l.peak() > height {
         return None;
     }
-    let mut s = Skyline::new(l, height, effort);
+    let mut s = Skyline::new(l, height);
     let mut spent = 0;
     let first_limit = 2 * l.intervals.len() + 1;
     for turn in 0.. {
         // Short tries before long ones: where an order fits at all, it mostly does so soon.
         let limit = (first_limit << luby(turn)).min(nodes - spent);
         s.restart(l, turn, limit);
-        match s.place(0, 0) {
+        let end = s.place(0, 0);
+        *looks += std::mem::take(&mut s.looks);
+        match end {
             End::Found => return Some(s.layout(l)),
             End::None => return None,
             End::OutOfNodes => spent += limit,
         }
-        if spent >= nodes || effort.is_over() {
+        if spent >= nodes {
             break;
         }
     }
@@ -68,7 +67,7 @@ enum End {
 struct Skyline<'a> {
     intervals: &'a [Interval],
     height: u64,
-    effort: Effort,
+    looks: usize,
     /// Unplaced intervals come in this order where their offsets are equal.
     order: Vec<usize>,
     is_placed: Vec<bool>,
@@ -86,12 +85,12 @@ struct Skyline<'a> {
 }
 
 impl<'a> Skyline<'a> {
-    fn new(l: &'a Lifetimes, height: u64, effort: Effort) -> Skyline<'a> {
+    fn new(l: &'a Lifetimes, height: u64) -> Skyline<'a> {
         let steps = l.load.len();
         Skyline {
             intervals: &l.intervals,
             height,
-            effort,
+            looks: 0,
             order: (0..l.intervals.len()).filter(|&i| l.intervals[i].bytes > 0).collect(),
             is_placed: Vec::new(),
             unplaced: 0,
@@ -130,7 +129,7 @@ impl<'a> Skyline<'a> {
         if self.unplaced == 0 {
             return End::Found;
         }
-        if self.nodes == 0 || (self.nodes.is_multiple_of(NODES_PER_LOOK) && self.effort.is_over()) {
+        if self.nodes == 0 {
             return End::OutOfNodes;
         }
         self.nodes -= 1;
@@ -167,6 +166,7 @@ impl<'a> Skyline<'a> {
         for (at, &i) in self.order.iter().enumerate().filter(|(at, _)| !self.is_placed[*at]) {
             let interval = &self.intervals[i];
             let steps = interval.start..=interval.end;
+            self.looks += interval.end - interval.start + 1;
             let floor = self.floor[steps.clone()].iter().copied().max().unwrap_or(0);
             // Lying on nothing, or on what came before in the order, it would have been placed before.
             let is_late = (floor, at) < (lowest, from);
@@ -177,6 +177,7 @@ impl<'a> Skyline<'a> {
             }
             self.raised[steps].iter_mut().for_each(|r| *r = (*r).min(offset));
         }
+        self.looks += self.order.len() + self.left.len();
         for step in 0..self.left.len() {
             if self.left[step] > 0 && self.raised[step] + self.left[step] > self.height {
                 self.failures[step] += 1;
@@ -191,6 +192,6 @@ impl<'a> Skyline<'a> {
     fn layout(self, l: &Lifetimes) -> Layout {
         let ends = self.offsets.iter().zip(self.intervals).map(|(o, i)| o + i.bytes);
         let arena_bytes = ends.max().unwrap_or(0);
-        Layout { arena_bytes, offsets: self.offsets, lower_bound: l.peak() }
+        Layout { arena_bytes, offsets: self.offsets, lower_bound: l.peak(), looks: 0 }
     }
 }

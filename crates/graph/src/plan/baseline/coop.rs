@@ -73,6 +73,7 @@ impl Addresses {
             .collect();
         let mut best: Option<(f64, usize, usize)> = None;
         for from in 0..costs.len() {
+            run.m.clock.spend(4);
             let (mut sum, mut size) = (0.0, 0);
             for (to, cost) in costs.iter().enumerate().skip(from) {
                 let Some(cost) = cost else { break };

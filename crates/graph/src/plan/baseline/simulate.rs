@@ -1,7 +1,5 @@
 //! Eviction on demand: run the units in order, make room by a score, make again what is missing.
 
-use std::time::Instant;
-
 use super::{Patience, Policy};
 use crate::plan::remat::model::Model;
 
@@ -156,7 +154,7 @@ impl<'m> Run<'m> {
     fn execute(&mut self, unit: u32, memory: &mut dyn Memory) -> Option<()> {
         let u = &self.m.units[unit as usize];
         let is_long = self.patience.longest_ns.is_some_and(|ns| self.clock_ns > ns);
-        let is_late = self.patience.until.is_some_and(|until| Instant::now() >= until);
+        let is_late = self.patience.until.is_some_and(|until| self.m.clock.now() >= until);
         if is_long || is_late || self.sequence.len() > MOST_RUNS * self.m.base {
             return None;
         }
@@ -174,6 +172,7 @@ impl<'m> Run<'m> {
             self.last_used_ns[s as usize] = self.clock_ns;
         }
         self.sequence.push(unit);
+        self.m.clock.spend(1 + u.inputs.len() + u.outputs.len());
         Some(())
     }
 
@@ -200,6 +199,7 @@ impl<'m> Run<'m> {
 
     fn victim(&mut self) -> Option<u32> {
         let mut best: Option<(f64, u32)> = None;
+        self.m.clock.spend(self.m.storages.len());
         for s in 0..self.m.storages.len() as u32 {
             if self.is_evictable(s) {
                 let score = self.score(s);
@@ -250,6 +250,7 @@ impl<'m> Run<'m> {
         self.todo.push(s);
         let (mut time, mut bytes) = (0.0, 0.0);
         while let Some(s) = self.todo.pop() {
+            self.m.clock.spend(2);
             for &i in &self.m.units[self.m.storages[s as usize].producer as usize].inputs {
                 if !self.is_resident[i as usize] && self.seen[i as usize] != self.stamp {
                     self.seen[i as usize] = self.stamp;
@@ -268,6 +269,7 @@ impl<'m> Run<'m> {
         self.todo.push(s);
         let (mut time, mut count) = (0.0, 0);
         while let Some(s) = self.todo.pop() {
+            self.m.clock.spend(2);
             for &r in &self.m.storages[s as usize].readers {
                 for &o in &self.m.units[r as usize].outputs {
                     let is_gone = self.was_made[o as usize] && !self.is_resident[o as usize];

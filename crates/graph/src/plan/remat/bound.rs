@@ -22,6 +22,7 @@
 //! as the bound is concave in it. Capacities are rounded down and the subtracted price up.
 
 use super::flow::{Flow, UNLIMITED};
+use crate::plan::clock::{Clock, Tick};
 use crate::plan::problem::{OutputKind, Problem};
 
 /// Bytes that no schedule does without, and the operator at which it needs them, if it is one.
@@ -105,17 +106,20 @@ fn held_bytes(p: &Problem, o: usize) -> u64 {
 }
 
 /// A lower bound on the time of any schedule within `budget`, from the moments of the operators `at`.
-pub(crate) fn time_bound(p: &Problem, budget: u64, at: &[usize], until: std::time::Instant) -> u64 {
+pub(crate) fn time_bound(p: &Problem, budget: u64, at: &[usize], clock: &Clock, until: Tick) -> u64 {
     let mut best = 0;
     for &t in at {
-        if std::time::Instant::now() >= until {
+        if clock.now() >= until {
             break;
         }
         let Some(room) = budget.checked_sub(p.given_bytes() + held_bytes(p, t)) else { continue };
-        best = best.max(Moment::new(p, t).bound(p, room, until));
+        best = best.max(Moment::new(p, t).bound(p, room, clock, until));
     }
     p.base_time_ns() + best
 }
+
+/// What an operator costs a cut before its flow, in looks.
+const CUT_LOOKS: usize = 16;
 
 /// Bisections of the price; each halves its logarithm's range.
 const BISECTIONS: usize = 20;
@@ -146,16 +150,16 @@ impl Moment {
         Moment { is_before, needed, held }
     }
 
-    fn bound(&self, p: &Problem, room: u64, until: std::time::Instant) -> u64 {
+    fn bound(&self, p: &Problem, room: u64, clock: &Clock, until: Tick) -> u64 {
         let (mut low, mut high) = (PRICE_RANGE.0.ln(), PRICE_RANGE.1.ln());
         let mut best = 0;
         for _ in 0..BISECTIONS {
-            if std::time::Instant::now() >= until {
+            if clock.now() >= until {
                 break;
             }
             let middle = (low + high) / 2.0;
             let price = middle.exp();
-            let (cut, kept_bytes) = self.cut(p, price);
+            let (cut, kept_bytes) = self.cut(p, price, clock);
             let paid = (price * room as f64 * (1.0 + 1e-9)).ceil() as u64;
             best = best.max(cut.saturating_sub(paid));
             if kept_bytes > room {
@@ -168,7 +172,7 @@ impl Moment {
     }
 
     /// The minimum cut at a price per byte, and the bytes that it keeps.
-    fn cut(&self, p: &Problem, price: f64) -> (u64, u64) {
+    fn cut(&self, p: &Problem, price: f64, clock: &Clock) -> (u64, u64) {
         let (ops, values) = (p.ops().len(), p.values().len());
         let (source, sink) = (ops + values, ops + values + 1);
         let mut flow = Flow::new(ops + values + 2);
@@ -200,6 +204,7 @@ impl Moment {
             }
         }
         let cut = flow.run(source, sink);
+        clock.spend(flow.looks + CUT_LOOKS * p.ops().len());
         let side = flow.source_side(source);
         let kept_bytes = kept.iter().filter(|(v, o, _)| side[ops + v] && !side[*o]).map(|k| k.2).sum();
         (cut, kept_bytes)

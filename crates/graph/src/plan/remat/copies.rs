@@ -5,8 +5,6 @@
 //! fills the budget, a copy has no room to come early or to leave late. Each is then timed with its copies by the format's
 //! clock (`spill`), and what takes least is ruined and repaired, as in `search`.
 
-use std::time::Instant;
-
 use super::Planner;
 use super::emit::Laid;
 use super::floor::Witness;
@@ -78,7 +76,7 @@ impl Copies<'_, '_> {
         let until = self.planner.fit(self.planner.until).seeds_until;
         for (room, reach) in ROOMS.iter().flat_map(|room| REACHES.map(|reach| (*room, reach))) {
             for m in 0..self.models.len() {
-                let is_late = self.planner.effort.rounds.is_none() && Instant::now() >= until;
+                let is_late = self.planner.effort.rounds.is_none() && self.planner.now() >= until;
                 if self.is_done() || (self.best.is_some() && is_late) {
                     return;
                 }
@@ -96,16 +94,17 @@ impl Copies<'_, '_> {
 
     fn climb(&mut self) {
         let Some((_, mut now, _)) = self.best.clone() else { return };
-        let (begin, limit) = (Instant::now(), self.planner.effort.rounds.unwrap_or(usize::MAX));
-        let total = self.planner.until.saturating_duration_since(begin).as_secs_f64().max(1e-9);
+        let (begin, limit) = (self.planner.now(), self.planner.effort.rounds.unwrap_or(usize::MAX));
+        let total = self.planner.until.since(begin).as_secs_f64().max(1e-9);
         for round in 0..limit {
-            let by_time = begin.elapsed().as_secs_f64() / total;
+            let by_time = self.planner.now().since(begin).as_secs_f64() / total;
             if (by_time >= 1.0 && limit == usize::MAX) || self.is_done() {
                 return;
             }
             let progress = if limit == usize::MAX { by_time } else { round as f64 / limit as f64 };
             self.attempts += usize::from(round % ROUNDS_PER_ATTEMPT == 0);
             let m = self.rng.below(self.models.len());
+            self.planner.model.clock.spend(4 * now.sequence.len());
             let mut state = now.clone();
             state.evaluate(&self.models[m]);
             if !ruin(&self.models[m], &mut state, &mut self.rng) {

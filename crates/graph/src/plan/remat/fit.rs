@@ -1,12 +1,11 @@
 //! First sequences that fit.
 
-use std::time::Instant;
-
 use super::exact;
 use super::model::Model;
 use super::repair::{Deadline, Style, relax, repair};
 use super::state::State;
 use crate::plan::baseline::{Patience, Policy};
+use crate::plan::clock::Tick;
 use crate::plan::rng::Rng;
 
 /// What first sequences are made from.
@@ -17,8 +16,8 @@ pub(super) struct Fit<'a> {
     /// First executions keep their order, which the exact solver does not.
     pub(super) in_order: bool,
     /// No repair of a base begins after it, if there is a sequence already.
-    pub(super) seeds_until: Instant,
-    pub(super) until: Instant,
+    pub(super) seeds_until: Tick,
+    pub(super) until: Tick,
 }
 
 /// Repairs to begin with: for which part of the budget, and how far moves look. A repair for less than there is leaves
@@ -61,7 +60,7 @@ impl Fit<'_> {
         for &(part, reach) in kinds {
             for base in self.bases {
                 let least = found.iter().map(|s| s.time_ns).min();
-                if least.is_some() && Instant::now() >= self.seeds_until {
+                if least.is_some() && self.model.clock.now() >= self.seeds_until {
                     return;
                 }
                 // What is much longer than a known way is not worth finishing.
@@ -84,8 +83,8 @@ impl Fit<'_> {
             // A policy that is no better need not be followed to its end.
             let longest_ns = found.iter().map(|s| s.time_ns).min();
             // Nor may one that thrashes take the time of the others.
-            let now = Instant::now();
-            let until = Some(now + self.until.saturating_duration_since(now) / 4);
+            let now = self.model.clock.now();
+            let until = Some(now + self.until.since(now) / 4);
             let Some(sequence) = policy.units(self.model, budget, Patience { longest_ns, until }) else { continue };
             let mut state = State::new(self.model, sequence);
             relax(self.model, &mut state, budget, self.deadline(u64::MAX));

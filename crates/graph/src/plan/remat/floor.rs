@@ -118,7 +118,7 @@ const MOST_PLACEMENTS: usize = 1000;
 fn arena_of(planner: &Planner, sequence: &[u32]) -> Laid {
     let intervals = sequence.len() + planner.p.storages().len();
     let placements = (PAIRS / (intervals * intervals).max(1)).clamp(FEWEST_PLACEMENTS, MOST_PLACEMENTS);
-    let effort = arena::Effort { enough_bytes: 0, placements, until: None };
+    let effort = arena::Effort { enough_bytes: 0, placements };
     if sequence.iter().any(|&u| planner.model.is_fetch(u)) {
         spill::lay_tight(planner, sequence, effort)
     } else {
@@ -224,7 +224,7 @@ impl Walk {
         let mut low = self.least;
         loop {
             let high = known.peak().1;
-            if high <= low + low / SMALLEST_STEP || self.deadline().is_over() {
+            if high <= low + low / SMALLEST_STEP || self.deadline().is_over(&self.m) {
                 return false;
             }
             let middle = low + (high - low) / 2;
@@ -257,7 +257,8 @@ impl Walk {
     }
 
     fn followed(&self, policy: Policy, goal: u64) -> Option<State> {
-        if self.deadline().is_over() || self.m.base > MOST_UNITS_FOR_POLICIES || self.m.units.len() > self.m.base {
+        if self.deadline().is_over(&self.m) || self.m.base > MOST_UNITS_FOR_POLICIES || self.m.units.len() > self.m.base
+        {
             return None;
         }
         let patience = Patience { longest_ns: Some(self.deadline().longest_ns), until: None };
@@ -295,7 +296,7 @@ impl Walk {
     /// most do not.
     fn by_chance(&self, known: &mut State, visit: Visit<'_>) -> bool {
         let mut rng = Rng(1);
-        while !self.deadline().is_over() && known.peak().1 > self.least {
+        while !self.deadline().is_over(&self.m) && known.peak().1 > self.least {
             let peak = known.peak().1;
             let part = PARTS[rng.below(PARTS.len())];
             let goal = (peak - (peak / SMALLEST_STEP).max(1)).max(self.least);

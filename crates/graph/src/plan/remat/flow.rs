@@ -14,13 +14,21 @@ pub(super) struct Flow {
     from: Vec<Vec<u32>>,
     level: Vec<u32>,
     next: Vec<u32>,
+    /// Edges that were looked at.
+    pub(super) looks: usize,
 }
 
 const FAR: u32 = u32::MAX;
 
 impl Flow {
     pub(super) fn new(nodes: usize) -> Flow {
-        Flow { edges: Vec::new(), from: vec![Vec::new(); nodes], level: vec![FAR; nodes], next: vec![0; nodes] }
+        Flow {
+            edges: Vec::new(),
+            from: vec![Vec::new(); nodes],
+            level: vec![FAR; nodes],
+            next: vec![0; nodes],
+            looks: 0,
+        }
     }
 
     pub(super) fn edge(&mut self, a: usize, b: usize, capacity: u64) {
@@ -53,6 +61,7 @@ impl Flow {
         while head < queue.len() {
             let node = queue[head];
             head += 1;
+            self.looks += self.from[node].len();
             for &e in &self.from[node] {
                 let edge = &self.edges[e as usize];
                 if edge.capacity > 0 && self.level[edge.to as usize] == FAR {
@@ -70,6 +79,7 @@ impl Flow {
         let mut node = source;
         while node != sink {
             let list = &self.from[node];
+            self.looks += 1;
             let open = (self.next[node] as usize..list.len()).find(|&i| {
                 let edge = &self.edges[list[i] as usize];
                 edge.capacity > 0 && self.level[edge.to as usize] == self.level[node] + 1

@@ -7,6 +7,7 @@
 //! Storages whose versions could not be fused are *fixed*: they and what writes them are made once. Whoever reads an
 //! overwritten version may be repeated until its writer runs; these writers are the unit's `deadlines`.
 
+use crate::plan::clock::Clock;
 use crate::plan::lifetime::lifetimes;
 use crate::plan::problem::{OutputKind, Problem, SpillRates};
 
@@ -59,6 +60,8 @@ pub(crate) struct Model {
     pub(crate) is_faithful: bool,
     /// For each unit, those whose inputs it overwrites.
     overwritten_readers: Vec<Vec<u32>>,
+    /// Of the search for a schedule of these units.
+    pub(crate) clock: Clock,
 }
 
 impl Model {
@@ -289,7 +292,16 @@ impl Fusion {
         let is_faithful = units.len() == p.ops().len() && !self.is_fixed.contains(&true);
         let (base, fetches) = (units.len(), vec![None; storages.len()]);
         let given_bytes = p.given_bytes();
-        let mut m = Model { units, base, fetches, storages, given_bytes, is_faithful, overwritten_readers };
+        let mut m = Model {
+            units,
+            base,
+            fetches,
+            storages,
+            given_bytes,
+            is_faithful,
+            overwritten_readers,
+            clock: Clock::default(),
+        };
         for (u, unit) in m.units.iter().enumerate() {
             unit.inputs.iter().for_each(|&s| m.storages[s as usize].readers.push(u as u32));
         }

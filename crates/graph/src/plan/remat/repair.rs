@@ -6,10 +6,10 @@
 //! have too much (`reach` 1). An execution that is needed later anyway may move forward at no price.
 
 use std::cell::Cell;
-use std::time::Instant;
 
 use super::model::Model;
 use super::state::State;
+use crate::plan::clock::Tick;
 use crate::plan::rng::Rng;
 
 /// How moves are weighed.
@@ -24,8 +24,8 @@ pub(crate) struct Style {
 /// When a repair is given up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline<'w> {
-    /// By the clock.
-    pub(crate) until: Option<Instant>,
+    /// By the clock of the model.
+    pub(crate) until: Option<Tick>,
     /// By the sequence's own time.
     pub(crate) longest_ns: u64,
     /// By what was looked at.
@@ -33,8 +33,8 @@ pub(crate) struct Deadline<'w> {
 }
 
 impl Deadline<'_> {
-    pub(crate) fn is_over(self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until) || self.work.is_some_and(Work::is_over)
+    pub(crate) fn is_over(self, m: &Model) -> bool {
+        self.until.is_some_and(|until| m.clock.now() >= until) || self.work.is_some_and(Work::is_over)
     }
 
     fn spend(self, looks: usize) {
@@ -111,7 +111,7 @@ pub(crate) fn repair(
         if load <= budget {
             return Ok(());
         }
-        if state.time_ns > deadline.longest_ns || state.sequence.len() > most_steps || deadline.is_over() {
+        if state.time_ns > deadline.longest_ns || state.sequence.len() > most_steps || deadline.is_over(m) {
             return Err(Stuck::TooLong);
         }
         deadline.spend(state.sequence.len() + state.instances.len());
@@ -144,6 +144,9 @@ fn apply(m: &Model, state: &mut State, moves: &[Move]) {
 /// So many candidates for each move that is made at once: on large problems, weighing all of them again after each
 /// move would be most of the work.
 const CANDIDATES_PER_MOVE: usize = 256;
+
+/// What a unit or an input of a closure costs, in looks.
+const CLOSURE_LOOKS: usize = 8;
 
 struct Search<'m> {
     m: &'m Model,
@@ -181,6 +184,7 @@ impl Search<'_> {
     fn best(&mut self, state: &State, step: u32, rng: &mut Rng) -> Vec<Move> {
         self.sum_excess(state);
         let mut moves: Vec<Move> = Vec::new();
+        self.m.clock.spend(2 * state.load.len() + state.instances.len());
         for instance in &state.instances {
             if self.m.storages[instance.storage as usize].bytes == 0 {
                 continue;
@@ -296,6 +300,7 @@ impl Search<'_> {
                 return None;
             }
             let is_first = self.units.is_empty();
+            self.m.clock.spend(CLOSURE_LOOKS * (1 + unit.inputs.len()) + self.units.len());
             self.units.push(u);
             price.time_ns += unit.time_ns;
             for &input in &unit.inputs {
@@ -349,12 +354,13 @@ fn can_repeat(m: &Model, state: &State, u: u32, at: u32) -> bool {
 /// Removes executions that there is room to do without, the longest first.
 pub(crate) fn relax(m: &Model, state: &mut State, budget: u64, deadline: Deadline<'_>) {
     loop {
+        m.clock.spend(2 * state.sequence.len());
         let mut steps: Vec<u32> = (0..state.sequence.len() as u32).filter(|&s| is_repeat(m, state, s)).collect();
         steps.sort_by_key(|&s| std::cmp::Reverse((m.units[state.sequence[s as usize] as usize].time_ns, s)));
         deadline.spend(state.sequence.len());
         let mut has_changed = false;
         let mut i = 0;
-        while i < steps.len() && !deadline.is_over() {
+        while i < steps.len() && !deadline.is_over(m) {
             let step = steps[i];
             i += 1;
             if !can_remove(m, state, step, budget) {

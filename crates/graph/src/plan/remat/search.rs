@@ -1,18 +1,19 @@
 //! The anytime search: ruin a part of the best sequence and repair it, again and again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::emit::Laid;
 use super::model::Model;
 use super::repair::{Deadline, Style, is_repeat, relax, repair};
 use super::state::State;
+use crate::plan::clock::Tick;
 use crate::plan::rng::Rng;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     /// No work begins after it.
-    pub(crate) until: Instant,
+    pub(crate) until: Tick,
     /// From the beginning until then.
     pub(crate) length: Duration,
     /// Rounds of ruin and repair.
@@ -68,22 +69,22 @@ impl<'m> Climb<'m> {
 
     /// Rounds until the limit, or until what is laid out takes no more than `enough_ns`.
     pub(crate) fn run(&mut self, limit: Limit, enough_ns: u64, incumbent: &mut Incumbent) {
-        let begin = Instant::now();
-        let total = limit.until.saturating_duration_since(begin).as_secs_f64().max(1e-9);
+        let begin = self.m.clock.now();
+        let total = limit.until.since(begin).as_secs_f64().max(1e-9);
         incumbent.offer(&self.best, &mut |s| (self.layer)(s));
         for round in 0..limit.rounds {
-            let by_time = begin.elapsed().as_secs_f64() / total;
+            let by_time = self.m.clock.now().since(begin).as_secs_f64() / total;
             if by_time >= 1.0 || incumbent.time_ns() <= enough_ns {
                 return;
             }
-            // A search by rounds alone must not depend on the clock.
             let progress = if limit.rounds == usize::MAX { by_time } else { round as f64 / limit.rounds as f64 };
             self.rounds += 1;
             self.round(WARMTH * (1.0 - progress), limit.until, incumbent);
         }
     }
 
-    fn round(&mut self, warmth: f64, until: Instant, incumbent: &mut Incumbent) {
+    fn round(&mut self, warmth: f64, until: Tick, incumbent: &mut Incumbent) {
+        self.m.clock.spend(4 * self.now.sequence.len());
         let mut state = self.now.clone();
         if !ruin(self.m, &mut state, &mut self.rng) {
             return;

@@ -1,12 +1,11 @@
 //! The search in slices of time: after each, the best sequence is laid out, and if its arena sticks out, the next slice
 //! plans for less; if it fits, for more again.
 
-use std::time::Instant;
-
 use super::emit::Laid;
 use super::search::{Climb, Incumbent, Layer, Limit};
 use super::state::State;
 use super::{Planner, fit::Fit, floor::Witness};
+use crate::plan::clock::Tick;
 
 /// Parts that the search's time is cut into; an arena is laid out after each. Few units are searched through soon, and
 /// what is left to find is how much room their arena needs.
@@ -76,7 +75,7 @@ pub(super) fn search(planner: &Planner, bound: u64, witness: Option<&Witness>) -
     let witness = witness.map(|(units, laid)| (State::new(&planner.model, units.clone()), laid.clone()));
     let state = witness.as_ref().map(|w| w.0.clone());
     let mut found = Incumbent { laid: witness };
-    let has_time = || planner.effort.rounds.is_some() || Instant::now() < planner.until;
+    let has_time = || planner.effort.rounds.is_some() || planner.now() < planner.until;
     for attempt in 0..MOST_ATTEMPTS {
         if walk(planner, bound, attempt << 32, state.as_ref(), &mut found) || !has_time() {
             break;
@@ -103,12 +102,12 @@ fn walk(planner: &Planner, bound: u64, salt: u64, witness: Option<&State>, found
         let mut best = climb(planner, room.bytes, start, seed, (limit, bound), (&quick, found));
         let is_first_room = slice < SECOND_STARTS && room.failed_at == budget && room.bytes == budget;
         if let Some(other) = seeds.next().filter(|o| is_first_room && is_near(o, &best)) {
-            let until = Instant::now() + limit.until.saturating_duration_since(Instant::now()) / 2;
-            let second = Limit { until: until.max(Instant::now() + limit.length / 2), ..limit };
+            let until = planner.now() + limit.until.since(planner.now()) / 2;
+            let second = Limit { until: until.max(planner.now() + limit.length / 2), ..limit };
             let other = climb(planner, room.bytes, other, seed, (second, bound), (&quick, found));
             best = if other.time_ns < best.time_ns { other } else { best };
         }
-        let late = |than: Instant| planner.effort.rounds.is_none() && Instant::now() >= than;
+        let late = |than: Tick| planner.effort.rounds.is_none() && planner.now() >= than;
         // The witness needs little memory and much time: what beats it is worth the grace.
         let is_better = found.time_ns() < witness_ns;
         if late(planner.until + grace) || (late(planner.until) && is_better) {
@@ -143,8 +142,8 @@ fn walk(planner: &Planner, bound: u64, salt: u64, witness: Option<&State>, found
 }
 
 fn limit(planner: &Planner, slice: usize) -> Limit {
-    let (now, slices) = (Instant::now(), slices(planner.model.base));
-    let length = planner.until.saturating_duration_since(now) / (slices.saturating_sub(slice).max(1) as u32);
+    let (now, slices) = (planner.now(), slices(planner.model.base));
+    let length = planner.until.since(now) / (slices.saturating_sub(slice).max(1) as u32);
     let rounds = planner.effort.rounds.map_or(usize::MAX, |r| r.div_ceil(slices));
     Limit { until: now + length, length, rounds: if slice < slices { rounds } else { 0 } }
 }

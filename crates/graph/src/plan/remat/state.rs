@@ -52,6 +52,9 @@ pub(crate) struct State {
     block_loads: Vec<u64>,
 }
 
+/// What a step of an evaluation costs, in looks.
+const EVALUATION_LOOKS: usize = 8;
+
 /// Steps whose largest load is kept.
 const BLOCK: usize = 32;
 
@@ -76,6 +79,7 @@ impl State {
     /// Computes everything else from the sequence.
     pub(crate) fn evaluate(&mut self, m: &Model) {
         let n = self.sequence.len();
+        m.clock.spend(EVALUATION_LOOKS * n);
         self.instances.clear();
         self.uses.clear();
         self.takes.clear();

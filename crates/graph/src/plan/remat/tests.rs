@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::plan::baseline::Policy;
 use crate::plan::check::check;
+use crate::plan::clock::Clock;
 use crate::plan::generate::generate;
 use crate::plan::lifetime::lifetimes;
 use crate::plan::problem::{Bytes, OpSpec, OutputKind, OutputSpec, Spec, SpillRates};
@@ -175,7 +176,8 @@ proptest! {
             prop_assert!(brute.is_some_and(|b| b <= exact));
         }
         let at: Vec<usize> = (0..p.ops().len()).collect();
-        let bound = bound::time_bound(&p, budget, &at, Instant::now() + Duration::from_secs(60));
+        let clock = Clock::default();
+        let bound = bound::time_bound(&p, budget, &at, &clock, clock.now() + Duration::from_secs(60));
         if let Some(best) = brute {
             prop_assert!(bound <= best, "bound {} optimum {}", bound, best);
             match plan(&p, budget, rounds(5)) {
