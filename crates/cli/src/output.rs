@@ -62,6 +62,29 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     std::fs::write(path, bytes).map_err(|e| Error::from(e).context(path.display()))
 }
 
+/// Where a file, or what goes to standard output for `-`, is written bit by bit. Errors: Io if the file cannot be made.
+pub(crate) fn writer(path: &Path) -> Result<Box<dyn Write + Send>> {
+    struct Standard;
+
+    impl Write for Standard {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            print_bytes(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            flush();
+            Ok(())
+        }
+    }
+
+    if is_standard(path) {
+        return Ok(Box::new(Standard));
+    }
+    let file = std::fs::File::create(path).map_err(|e| Error::from(e).context(path.display()))?;
+    Ok(Box::new(io::BufWriter::new(file)))
+}
+
 /// What became of standard output. Errors: Io if results could not be printed, unless the reader went away.
 pub(crate) fn finish() -> Result<()> {
     attempt(Write::flush);

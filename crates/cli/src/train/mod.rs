@@ -301,17 +301,17 @@ fn train<T: Task>(
     if let Some(c) = resumed {
         session.restore(c)?;
     }
-    if o.profile.is_some() && ranks.is_first() {
-        device.channel().start_trace()?;
+    let profile = o.profile.as_ref().filter(|_| ranks.is_first());
+    if let Some(path) = profile {
+        device.channel().start_trace_to(output::writer(path)?)?;
     }
     let progress = Progress::new(settings.epochs, session.steps_per_epoch(), T::UNIT, device);
     let save = o.save.clone().filter(|_| ranks.take_part_in_saving());
     let plot = o.plot.clone().filter(|_| ranks.is_first());
     let end = End { save: save.as_deref(), plot: plot.as_deref(), steps: o.steps };
     let outcome = session.run(&end, &progress, log)?;
-    if let Some(path) = o.profile.as_ref().filter(|_| ranks.is_first()) {
-        let trace = device.channel().stop_trace()?.to_chrome_json();
-        output::write(path, format!("{trace}\n"))?;
+    if let Some(path) = profile {
+        device.channel().stop_trace().map_err(|e| e.context(path.display()))?;
         if !output::is_standard(path) {
             say!("wrote the trace to {}", path.display());
         }

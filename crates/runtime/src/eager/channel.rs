@@ -20,7 +20,7 @@ use super::update::NotUpdated;
 use crate::device::{StreamId, check_supported};
 use crate::executable::Executable;
 use crate::options::AsyncLevel;
-use crate::profile::{Lane, Span, Trace};
+use crate::profile::{Lane, Span, Trace, TraceSink};
 use crate::report::{Kind, MemoryReport, Stats};
 
 /// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.
@@ -507,19 +507,31 @@ impl Channel {
         self.ask(|reply| Command::EvictAll { reply })
     }
 
-    /// Starts recording a trace.
+    /// Starts recording a trace, which is kept in memory up to some millions of events.
     pub fn start_trace(&self) -> Result<()> {
-        *self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner) = Trace::default();
-        self.shared.tracing.store(true, Ordering::Relaxed);
-        self.shared.queue.push(Command::StartTrace)
+        self.trace_into(None)
     }
 
-    /// Ends the recording, after everything queued so far.
+    /// Starts recording a trace that is written to `out` while it is recorded, in the form of [`Trace::to_chrome_json`], of however many
+    /// events. What [`Channel::stop_trace`] gives is empty then, and it says what could not be written.
+    pub fn start_trace_to(&self, out: Box<dyn std::io::Write + Send>) -> Result<()> {
+        self.trace_into(Some(TraceSink::new(out)))
+    }
+
+    fn trace_into(&self, sink: Option<TraceSink>) -> Result<()> {
+        let dispatch = sink.clone().map_or_else(Trace::default, Trace::to_sink);
+        *self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner) = dispatch;
+        self.shared.tracing.store(true, Ordering::Relaxed);
+        self.shared.queue.push(Command::StartTrace { sink })
+    }
+
+    /// Ends the recording, after everything queued so far. Errors: Closed; Io for one that is written to where that failed.
     pub fn stop_trace(&self) -> Result<Trace> {
         self.shared.tracing.store(false, Ordering::Relaxed);
         let mut trace = self.ask(|reply| Command::StopTrace { reply })?;
         let dispatch = std::mem::take(&mut *self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner));
         trace.append(dispatch);
+        trace.finish()?;
         Ok(trace)
     }
 

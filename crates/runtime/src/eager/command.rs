@@ -12,7 +12,7 @@ use super::handle::TensorId;
 use super::queue::{Answer, Reply};
 use super::simulation::CommandStream;
 use crate::device::StreamId;
-use crate::profile::Trace;
+use crate::profile::{Trace, TraceSink};
 use crate::report::{Kind, MemoryReport, Stats};
 
 /// One application of an op.
@@ -149,7 +149,10 @@ pub(crate) enum Command {
     Pause {
         until: std::sync::mpsc::Receiver<()>,
     },
-    StartTrace,
+    StartTrace {
+        /// Where it is written meanwhile.
+        sink: Option<TraceSink>,
+    },
     StopTrace {
         reply: Reply<Trace>,
     },
@@ -194,7 +197,7 @@ impl Command {
             | Command::Uncharge { .. }
             | Command::ResetPeak
             | Command::Pause { .. }
-            | Command::StartTrace
+            | Command::StartTrace { .. }
             | Command::StartRecording => {}
         }
     }

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::worker::Worker;
 use crate::device::CommSpan;
-use crate::profile::{Lane, Span, Trace};
+use crate::profile::{Lane, Span, Trace, TraceSink};
 use crate::report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
 
 impl Worker {
@@ -25,8 +25,10 @@ impl Worker {
         self.stats.clone()
     }
 
-    pub(super) fn start_trace(&mut self) {
-        self.trace = Some(Trace { budget: self.budget, ..Trace::default() });
+    pub(super) fn start_trace(&mut self, sink: Option<TraceSink>) {
+        let mut trace = sink.map_or_else(Trace::default, Trace::to_sink);
+        trace.budget = self.budget;
+        self.trace = Some(trace);
         self.launcher.device().record_communication();
     }
 

@@ -259,7 +259,7 @@ impl Worker {
                 // An error means that the other side hung up, which is the signal to go on.
                 let _ = until.recv();
             }
-            Command::StartTrace => self.start_trace(),
+            Command::StartTrace { sink } => self.start_trace(sink),
             Command::StopTrace { reply } => reply.send(Ok(self.take_trace())),
             Command::StartRecording => self.start_recording(),
             Command::StopRecording { reply } => reply.send(Ok(self.recording.take().unwrap_or_default())),

@@ -9,6 +9,7 @@ use remat_types::{DType, Error, ErrorKind, HostTensor, Scope, SmallVec, smallvec
 
 use super::ops::{Mode, Probe};
 use super::{add, apply1, cpu, exp, host, put, ramp, recording, tanh, value};
+use crate::Channel;
 use crate::interrupt;
 use crate::options::{AsyncLevel, DeviceOptions};
 
@@ -286,4 +287,64 @@ fn an_empty_tensor_needs_no_bytes() {
     c.evict_all().expect("open");
     assert_eq!(value(&c, &y).len(), 0);
     c.verify().expect("consistent");
+}
+
+/// Bytes that are there for others while they are written.
+#[derive(Clone, Default)]
+struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("whole").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A full disk.
+struct Full;
+
+impl std::io::Write for Full {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::StorageFull.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_trace_that_is_written_while_it_is_recorded_has_the_events_of_one_that_is_kept() {
+    const OPS: usize = 10_000;
+    let run = |c: &Channel| {
+        let x = put(c, &ramp(4));
+        (0..OPS).for_each(|_| drop(exp(c, &x)));
+        c.sync().expect("runs");
+    };
+    let c = cpu(recording());
+    c.start_trace().expect("open");
+    run(&c);
+    let kept = c.stop_trace().expect("open").to_chrome_json();
+    let out = Shared::default();
+    c.start_trace_to(Box::new(out.clone())).expect("open");
+    run(&c);
+    let until_now = out.0.lock().expect("whole").len();
+    assert!(until_now > OPS * 20, "{until_now} bytes are written before the end");
+    assert!(c.stop_trace().expect("open").is_empty());
+    let written: serde_json::Value = serde_json::from_slice(&out.0.lock().expect("whole")).expect("JSON");
+    let count = |json: &serde_json::Value, ph: &str| {
+        json["traceEvents"].as_array().expect("a list").iter().filter(|e| e["ph"] == ph).count()
+    };
+    for ph in ["M", "X"] {
+        assert_eq!(count(&written, ph), count(&kept, ph), "events of {ph}");
+    }
+    assert_eq!(written["otherData"], kept["otherData"]);
+    // what could not be written is told at the end
+    c.start_trace_to(Box::new(Full)).expect("open");
+    run(&c);
+    assert_eq!(c.stop_trace().expect_err("a full disk").kind(), ErrorKind::Io);
 }
