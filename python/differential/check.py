@@ -85,7 +85,7 @@ class Checker:
             budget = figure + PADDING_BYTES
         return made
 
-    def versions(self, program: Program) -> Optional[Sequence[Tuple[int, str]]]:
+    def versions(self, program: Program) -> Optional[Sequence[Tuple[str, str]]]:
         """The versions that the optimisers' parameters have; None for a program that also sets them by other means."""
         if any(name in program.source for name in ("load_state_dict(", "LBFGS")):
             return None
@@ -127,7 +127,7 @@ class Checker:
             return made
         assert plain.told is not None
         ends: List[Tuple[Form, Outcome]] = []
-        versions: Optional[Sequence[Tuple[int, str]]] = None
+        versions: Optional[Sequence[Tuple[str, str]]] = None
         for form in forms_of(program) if forms is None else forms:
             if form.get("torch") or (any(f.kind == "hang" for f in made.failures) and ("share" in form or "least" in form)):
                 # a program that hangs under one budget does so under others: one wait is enough

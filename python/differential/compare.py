@@ -91,7 +91,7 @@ def _end(outcome: Outcome) -> Optional[Tuple[str, str]]:
     return None
 
 
-def compare_forms(plain: Outcome, other: Outcome, form: Form, versions: Optional[Sequence[Tuple[int, str]]] = None) -> List[Failure]:
+def compare_forms(plain: Outcome, other: Outcome, form: Form, versions: Optional[Sequence[Tuple[str, str]]] = None) -> List[Failure]:
     """What a form disagrees in with the plain one, which ran to its end. `versions` are those of the optimisers' parameters."""
     assert plain.told is not None
     end = _end(other)
@@ -115,13 +115,15 @@ def compare_forms(plain: Outcome, other: Outcome, form: Form, versions: Optional
     told_before = {_failed(told["error"])} if told["error"] is not None else set()
     for later in [e for after in told.get("after", []) for e in after["errors"]] + told.get("closing", []):
         # operations behind the failed one may have failed for reasons of their own, each of which is told once as well
-        if _failed(later) in told_before:
+        # what was put into a parameter and failed is what that parameter is from then on
+        is_first_value = later["type"] == "PoisonedError" and "[put]" in later["text"]
+        if _failed(later) in told_before and not is_first_value:
             failures.append(Failure("told again", form, f"{later['type']}: {later['text'][:200]}"))
         told_before.add(_failed(later))
     for after in told.get("after", []) if versions is not None else []:
-        mine = {digest for i, digest in versions or () if i == after["optimizer"]}
+        mine = {digest for key, digest in versions or () if key == after["optimizer"]}
         if after["value"] is not None and mine and after["value"] not in mine:
-            failures.append(Failure("mixed", form, f"parameters of optimiser {after['optimizer']} are of no version after the refusal"))
+            failures.append(Failure("mixed", form, f"parameters {after['optimizer']} of an optimiser are of no version after the refusal"))
     return failures
 
 

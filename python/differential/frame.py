@@ -24,8 +24,11 @@ class Frame:
         self.notes: List[Tuple[str, np.ndarray]] = []
         self.kept: List[Tuple[str, Any]] = []
         self.step_starts: List[float] = []
-        self.versions: List[Tuple[int, str]] = []
+        self.versions: List[Tuple[str, str]] = []
         self.optimizers: List[Any] = []
+        # parameters in the order in which optimisers named them first, and sets whose earlier versions nobody knows
+        self.parameters: List[Any] = []
+        self.unknown: set[str] = set()
         self.to_numpy: Callable[[Any], np.ndarray] = np.asarray
         self.parameters_of: Callable[[Any], List[Any]] = list
         self.is_tensor: Callable[[Any], bool] = lambda x: False
@@ -79,13 +82,33 @@ class Frame:
         if self.form.get("versions"):
             self.tell_version(optimizer)
 
+    def places(self, optimizer: Any) -> List[int]:
+        """Which parameters an optimiser has, by numbers that are the same in every run of a program."""
+        found = []
+        for p in self.parameters_of(optimizer):
+            at = next((i for i, q in enumerate(self.parameters) if q is p), len(self.parameters))
+            if at == len(self.parameters):
+                self.parameters.append(p)
+            found.append(at)
+        return found
+
+    def key(self, optimizer: Any) -> str:
+        """The same for optimisers of the same parameters."""
+        return ",".join(map(str, self.places(optimizer)))
+
     def tell_version(self, optimizer: Any) -> None:
-        """Remembers a digest of an optimiser's parameters."""
-        self.versions.append((self.optimizers.index(optimizer), self.digest(optimizer)))
+        """Remembers a digest of an optimiser's parameters, and of those of each other one that has some of them."""
+        moved = set(self.places(optimizer))
+        alike = {self.key(o): o for o in self.optimizers if moved & set(self.places(o))}
+        self.versions += [(key, self.digest(o)) for key, o in alike.items() if key not in self.unknown]
 
     def made(self, optimizer: Any) -> None:
         """There is a new optimiser."""
+        before = [self.places(o) for o in self.optimizers]
         self.optimizers.append(optimizer)
+        mine = self.places(optimizer)
+        if mine not in before and any(set(mine) & set(other) for other in before):
+            self.unknown.add(self.key(optimizer))
         self.stepped(optimizer)
 
     def digest(self, optimizer: Any) -> str:

@@ -404,7 +404,8 @@ class Training:
         self.draw.trait("rollback")
         net = self.nets[0][0]
         at = self.draw.int(0, max(0, self.count - 3))
-        self.setup.add(f"saved = {net}.state_dict()")
+        # PyTorch's changes with the module, Remat's is a snapshot
+        self.setup.add(f"saved = {{name: v.clone() for name, v in {net}.state_dict().items()}}")
         self.after.append([
             f"if k == {at}:", f"    saved = {net}.state_dict()", "    saved = {name: v.clone() for name, v in saved.items()}",
             f"if k == {at + 1}:", f"    {net}.load_state_dict(saved)",
@@ -421,10 +422,12 @@ class Training:
             self.draw.trait("frozen")
             net = self.nets[-1][0]
             other = "" if len(self.nets) > 1 and self.kind not in ("gan", "alternating", "two_losses", "teacher") else "next(iter("
+            # a gradient from before: PyTorch's optimiser moves by it what is frozen by then, Remat's does not
+            reset = f"{net}.zero_grad()"
             if other:
-                self.chunks.insert(0, [f"next(iter({net}.parameters())).requires_grad = k % 2 == 0"])
+                self.chunks.insert(0, [reset, f"next(iter({net}.parameters())).requires_grad = k % 2 == 0"])
             else:
-                self.chunks.insert(0, [f"{net}.requires_grad_(k % 2 == 0)"])
+                self.chunks.insert(0, [reset, f"{net}.requires_grad_(k % 2 == 0)"])
 
     def new_optimizer(self) -> None:
         opts = [(name, nets) for name, nets in self.optimizers if nets]

@@ -37,6 +37,10 @@ def _attempt(f: Callable[[], Any], frame: Any) -> Dict[str, Any]:
             return {"errors": errors, "value": f()}
         except Exception as e:  # whatever it is, it is told
             errors.append(_refusal(e, frame))
+            # a value that failed itself says so at each read
+            if len(errors) > 1 and type(e).__name__ == "PoisonedError" and errors[-1] == errors[-2]:
+                errors.pop()
+                break
     return {"errors": errors, "value": None}
 
 
@@ -64,7 +68,7 @@ def _run(source: str, path: str, form: Dict[str, Any]) -> Dict[str, Any]:
         del error
         gc.collect()
         result["after"] = [
-            {"optimizer": i, **_attempt(lambda o=o: frame.digest(o), frame)} for i, o in enumerate(frame.optimizers)
+            {"optimizer": frame.key(o), **_attempt(lambda o=o: frame.digest(o), frame)} for o in frame.optimizers
         ]
     starts = frame.step_starts
     result.update(

@@ -39,9 +39,9 @@ pub mod tracing {
 }
 
 pub use eager::{
-    Candidate, Channel, Choice, CommandStream, Device, GiveWay, Handle, HostReservation, NotUpdated, ScoredSegment,
-    Simulation, StreamCommand, TensorId, UnscannedBytes, WeakDevice, choose, dropped_with_failures, simulate,
-    simulate_planned,
+    Candidate, Channel, Choice, CommandStream, Device, GiveWay, Handle, HostReservation, Moment, NotUpdated,
+    ScoredSegment, Simulation, StreamCommand, TensorId, UnscannedBytes, WeakDevice, choose, dropped_with_failures,
+    simulate, simulate_planned,
 };
 pub use executable::control_flow;
 pub use executable::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What a look at a step, an instance or a pair of intervals counts as; about what it takes on one core. `cargo run --release -p
 /// remat-graph --example quality` shows both times.
-const LOOK_NS: u64 = 2;
+const LOOK_NS: u64 = 3;
 
 /// Counts looks; clones count together.
 #[derive(Clone, Debug, Default)]

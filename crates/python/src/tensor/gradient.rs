@@ -112,8 +112,9 @@ impl PyTensor {
         call::run(py, move || t.backward_with(dy.as_ref(), retain_graph))
     }
 
-    /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it. What the hook raises ends the pass.
-    /// `remove()` of what comes back takes the hook out.
+    /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it, before it is accumulated. A tensor that the
+    /// hook gives, of the gradient's dtype and shape, takes its place, also for later hooks; None leaves it as it is. What the
+    /// hook raises ends the pass. `remove()` of what comes back takes the hook out.
     ///
     /// >>> import remat
     /// >>> x = remat.tensor([1.0], requires_grad=True)
@@ -121,17 +122,29 @@ impl PyTensor {
     /// >>> (x * 3).sum().backward()
     /// [3.0]
     /// >>> handle.remove()
+    /// >>> _ = x.register_hook(lambda g: 0.5 * g)
+    /// >>> x.grad = None
+    /// >>> (x * 3).sum().backward()
+    /// >>> x.grad.tolist()
+    /// [1.5]
     fn register_hook(&self, py: Python<'_>, hook: Py<PyAny>) -> PyResult<PyGradHook> {
         let call = move |g: &Tensor| {
             let g = g.clone();
-            call::back(|py| hook.call1(py, (g.object(py)?,)).map(drop))
+            call::back(|py| {
+                let given = hook.bind(py).call1((g.object(py)?,))?;
+                let other = if given.is_none() { None } else { extract_tensor(&given)? };
+                if other.is_none() && !given.is_none() {
+                    return Err(PyTypeError::new_err("a hook gives a tensor or None"));
+                }
+                Ok(other)
+            })
         };
         let given = match &self.value {
             Value::Plain(_) => {
                 let t = self.tensor(py)?;
-                call::run(py, move || t.on_grad(call))
+                call::run(py, move || t.map_grad(call))
             }
-            Value::State(p) => or_raise(py, py.detach(|| p.on_grad(call))),
+            Value::State(p) => or_raise(py, py.detach(|| p.map_grad(call))),
         };
         given.map(PyGradHook)
     }

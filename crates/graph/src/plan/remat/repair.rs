@@ -146,7 +146,9 @@ fn apply(m: &Model, state: &mut State, moves: &[Move]) {
 const CANDIDATES_PER_MOVE: usize = 256;
 
 /// What a unit or an input of a closure costs, in looks.
-const CLOSURE_LOOKS: usize = 8;
+const CLOSURE_LOOKS: usize = 16;
+/// What weighing a move costs beside its closure, in looks.
+const MOVE_LOOKS: usize = 40;
 
 struct Search<'m> {
     m: &'m Model,
@@ -184,7 +186,7 @@ impl Search<'_> {
     fn best(&mut self, state: &State, step: u32, rng: &mut Rng) -> Vec<Move> {
         self.sum_excess(state);
         let mut moves: Vec<Move> = Vec::new();
-        self.m.clock.spend(2 * state.load.len() + state.instances.len());
+        self.m.clock.spend(4 * state.load.len() + 8 * state.instances.len());
         for instance in &state.instances {
             if self.m.storages[instance.storage as usize].bytes == 0 {
                 continue;
@@ -242,6 +244,7 @@ impl Search<'_> {
         rng: &mut Rng,
     ) -> Option<Move> {
         let (before, at) = gap;
+        self.m.clock.spend(MOVE_LOOKS);
         let price = self.closure(state, storage, step, at, way)?;
         let mut freed: u64 = 0;
         for &u in &self.units {

@@ -53,7 +53,7 @@ pub(crate) struct State {
 }
 
 /// What a step of an evaluation costs, in looks.
-const EVALUATION_LOOKS: usize = 8;
+const EVALUATION_LOOKS: usize = 12;
 
 /// Steps whose largest load is kept.
 const BLOCK: usize = 32;
