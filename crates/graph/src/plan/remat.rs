@@ -11,7 +11,7 @@
 //!
 //! If the problem allows spilling, a part of the time goes to sequences that fetch some of what they gave up (`copies`).
 //!
-//! Without a time limit that binds, the result is a function of problem, budget, rounds and seed.
+//! The result is a function of problem, budget, effort and seed: the time of a search is counted in what it looks at.
 //!
 //! Rejected: stages with a free choice of what is computed in each (Checkmate's rows) as the search's state. A plain
 //! sequence has no decisions that have no effect, and an insertion changes one gap. Dynamic programming over the stages

@@ -76,7 +76,7 @@ impl Copies<'_, '_> {
         let until = self.planner.fit(self.planner.until).seeds_until;
         for (room, reach) in ROOMS.iter().flat_map(|room| REACHES.map(|reach| (*room, reach))) {
             for m in 0..self.models.len() {
-                let is_late = self.planner.effort.rounds.is_none() && self.planner.now() >= until;
+                let is_late = self.planner.now() >= until;
                 if self.is_done() || (self.best.is_some() && is_late) {
                     return;
                 }
@@ -98,7 +98,7 @@ impl Copies<'_, '_> {
         let total = self.planner.until.since(begin).as_secs_f64().max(1e-9);
         for round in 0..limit {
             let by_time = self.planner.now().since(begin).as_secs_f64() / total;
-            if (by_time >= 1.0 && limit == usize::MAX) || self.is_done() {
+            if by_time >= 1.0 || self.is_done() {
                 return;
             }
             let progress = if limit == usize::MAX { by_time } else { round as f64 / limit as f64 };

@@ -75,7 +75,7 @@ pub(super) fn search(planner: &Planner, bound: u64, witness: Option<&Witness>) -
     let witness = witness.map(|(units, laid)| (State::new(&planner.model, units.clone()), laid.clone()));
     let state = witness.as_ref().map(|w| w.0.clone());
     let mut found = Incumbent { laid: witness };
-    let has_time = || planner.effort.rounds.is_some() || planner.now() < planner.until;
+    let has_time = || planner.now() < planner.until;
     for attempt in 0..MOST_ATTEMPTS {
         if walk(planner, bound, attempt << 32, state.as_ref(), &mut found) || !has_time() {
             break;
@@ -107,7 +107,7 @@ fn walk(planner: &Planner, bound: u64, salt: u64, witness: Option<&State>, found
             let other = climb(planner, room.bytes, other, seed, (second, bound), (&quick, found));
             best = if other.time_ns < best.time_ns { other } else { best };
         }
-        let late = |than: Tick| planner.effort.rounds.is_none() && planner.now() >= than;
+        let late = |than: Tick| planner.now() >= than;
         // The witness needs little memory and much time: what beats it is worth the grace.
         let is_better = found.time_ns() < witness_ns;
         if late(planner.until + grace) || (late(planner.until) && is_better) {

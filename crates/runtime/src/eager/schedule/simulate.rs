@@ -179,8 +179,6 @@ impl Worker {
         }
         let recipe = run.recipe;
         let r = &self.table[recipe];
-        let missing: SmallVec<[StorageId; 2]> =
-            r.y.iter().flatten().copied().filter(|y| !self.schedule.is_resident(*y)).collect();
         let order = self.turns(&r.x, r.first);
         let limit = self.work.limit(self.options.recompute_limit);
         self.hold_in_schedule(&order)?;
@@ -204,6 +202,9 @@ impl Worker {
         }
         result?;
         self.schedule.launches += 1;
+        // Now, for an output that was there may have gone for the room: what runs makes it, too.
+        let y = self.table[recipe].y.iter().flatten().copied();
+        let missing: SmallVec<[StorageId; 2]> = y.filter(|y| !self.schedule.is_resident(*y)).collect();
         let number = self.number_of(recipe);
         self.schedule.log.push(Action::Run { recipe, number });
         taken.into_iter().for_each(|id| self.evict_in_schedule(id));

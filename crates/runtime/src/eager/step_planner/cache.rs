@@ -38,6 +38,8 @@ const SLOWER_COPIES: f64 = 1.25;
 
 /// Rounds of the planner's search where plans must not depend on the clock.
 const INLINE_ROUNDS: usize = 48;
+/// How long such a search may take, in what it looks at: the step waits for it.
+const INLINE_LIMIT: Duration = Duration::from_millis(300);
 
 /// A plan, or why there is none, and the time that took.
 struct PlanResult {
@@ -165,7 +167,7 @@ impl CachedStep {
     fn begin(&mut self, planning: Foresight, budget: usize, spill: SpillRates, figures: &mut Planned) {
         let trace = self.trace.clone();
         if planning == Foresight::AtOnce {
-            let whole = |e| Effort { rounds: Some(INLINE_ROUNDS), time_limit: Duration::from_secs(3600), ..e };
+            let whole = |e| Effort { rounds: Some(INLINE_ROUNDS), time_limit: INLINE_LIMIT, ..e };
             let made = self.planner.make_now(|| make(&trace, budget, spill, whole));
             return self.take(made, figures);
         }
