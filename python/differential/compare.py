@@ -113,13 +113,17 @@ def compare_forms(plain: Outcome, other: Outcome, form: Form, versions: Optional
     if budget is not None and told["peak_bytes"] > budget:
         failures.append(Failure("peak", form, f"{told['peak_bytes']} of {budget} bytes"))
     told_before = {_failed(told["error"])} if told["error"] is not None else set()
+    texts = {told["error"]["text"]} if told["error"] is not None else set()
     for later in [e for after in told.get("after", []) for e in after["errors"]] + told.get("closing", []):
         # operations behind the failed one may have failed for reasons of their own, each of which is told once as well
         # what was put into a parameter and failed is what that parameter is from then on
         is_first_value = later["type"] == "PoisonedError" and "[put]" in later["text"]
-        if _failed(later) in told_before and not is_first_value:
+        # the same operation of the next step is another failure, and says of another step that it was not taken, or of none
+        is_again = later["text"] in texts or (later["type"] == "PoisonedError" and _failed(later) in told_before)
+        if is_again and not is_first_value:
             failures.append(Failure("told again", form, f"{later['type']}: {later['text'][:200]}"))
         told_before.add(_failed(later))
+        texts.add(later["text"])
     for after in told.get("after", []) if versions is not None else []:
         mine = {digest for key, digest in versions or () if key == after["optimizer"]}
         if after["value"] is not None and mine and after["value"] not in mine:

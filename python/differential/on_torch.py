@@ -1,4 +1,5 @@
 """The names of a program, for PyTorch. What is not PyTorch's own is the same in `on_remat`."""
+import sys
 from types import SimpleNamespace
 from typing import Any, Callable, List
 
@@ -13,7 +14,7 @@ from .frame import FRAME
 
 torch.set_num_threads(1)
 # NAdam's product of momenta is of float32 there whatever the parameters are, which shows in the tenth digit
-torch.optim.nadam._get_scalar_dtype = lambda *_, **__: torch.float64  # type: ignore[attr-defined]
+sys.modules[torch.optim.NAdam.__module__]._get_scalar_dtype = lambda *_, **__: torch.float64  # type: ignore[attr-defined]
 F64, F32 = torch.float64, torch.float32
 # what operands of shapes that do not fit raise
 SHAPE_ERROR = RuntimeError

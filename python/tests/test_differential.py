@@ -126,6 +126,11 @@ def test_ends_other_than_a_refusal_are_failures():
     assert not compare_forms(outcome([]), refused, {}, [(0, "x")])
     refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "told"}]
     assert [f.kind for f in compare_forms(outcome([]), refused, {}, [(0, "x")])] == ["told again"]
+    refused.told["error"]["text"] = "[mul] step 1 was not taken: no room (at a.py:7)"
+    refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "[mul] no room (at a.py:7)"}]
+    assert not compare_forms(outcome([]), refused, {}, [(0, "x")]), "the same line of the next step"
+    refused.told["after"][0]["errors"] = [{"type": "PoisonedError", "text": "depends on: [mul] no room (at a.py:7)"}]
+    assert [f.kind for f in compare_forms(outcome([]), refused, {}, [(0, "x")])] == ["told again"]
     refused.form.clear()
     assert [f.kind for f in compare_forms(outcome([]), refused, {})][0] == "error"
     a, b = ({"share": 50, "foresight": "off", "async_level": level} for level in ("sync", "full"))

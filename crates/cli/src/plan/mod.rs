@@ -80,7 +80,8 @@ pub(crate) struct Options {
     /// that the page shows first
     #[arg(long, value_name = "BUDGET")]
     budget: Option<MemoryBudget>,
-    /// Time to plan, for each budget of a curve [default: 1.6 up to 1,000 operators, 12 from 5,000 on]
+    /// Time to plan, for each budget of a curve, counted in what the search looks at: a plan does not depend on the machine, which
+    /// takes about so long [default: 1.6 up to 1,000 operators, 12 from 5,000 on]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     time_limit: Option<f64>,
     /// Seed of the search
