@@ -564,7 +564,8 @@ RULES: Dict[str, float] = {
     "rule_gather": 0.5, "rule_mode": 0.2, "rule_single": 0.08, "rule_random": 0.1,
 }
 # what reads a value on the way, or does more than compute its result from its arguments
-NOT_PURE = ("rule_branch", "rule_random", "rule_hook", "rule_mode")
+# a compiled function refuses them by name, or they depend on how often it is called
+NOT_PURE = ("rule_branch", "rule_random", "rule_hook", "rule_mode", "rule_custom")
 FUNCTIONS = '''
 class Scaled(Function):
     @staticmethod

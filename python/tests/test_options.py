@@ -321,3 +321,32 @@ def test_dim_is_another_name_of_axis_wherever_there_is_one(device):
         x.cumsum()
     with pytest.raises(TypeError, match="index"):
         remat.gather(x, dim=0)
+
+
+# what a class is made with, beside names that none of them knows
+MADE_WITH = {
+    "GRU": (2, 3), "LSTM": (2, 3), "RNN": (2, 3), "GRUCell": (2, 3), "LSTMCell": (2, 3), "RNNCell": (2, 3), "MaxPool1d": (2,),
+    "MaxPool2d": (2,), "MaxPool3d": (2,), "AvgPool1d": (2,), "AvgPool2d": (2,), "AvgPool3d": (2,), "LPPool1d": (2, 2),
+    "LPPool2d": (2, 2), "EncoderBlock": (4, 2), "DecoderBlock": (4, 2), "ChannelShuffle": (2,), "PixelShuffle": (2,), "PixelUnshuffle": (2,),
+    "Threshold": (0.1, 0.0),
+}
+WITHOUT_ARGUMENTS = [name for name in dir(nn) if name.endswith("Loss")] + (
+    "CELU ELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish ReLU ReLU6 SELU SiLU Sigmoid Softplus Softshrink "
+    "Softsign Tanh Tanhshrink"
+).split()
+
+
+@pytest.mark.parametrize("name", sorted({*MADE_WITH, *WITHOUT_ARGUMENTS}))
+def test_a_layer_refuses_names_that_it_does_not_know(name, device):
+    made = getattr(nn, name)
+    arguments = MADE_WITH.get(name, ())
+    made(*arguments)
+    with pytest.raises((TypeError, ValueError), match="nobody_knows"):
+        made(*arguments, nobody_knows=1)
+
+
+@pytest.mark.parametrize("name", [n for n in dir(optim) if isinstance(getattr(optim, n), type) and issubclass(getattr(optim, n), optim.Optimizer)])
+def test_an_optimiser_refuses_names_that_it_does_not_know(name, device):
+    if name != "Optimizer":
+        with pytest.raises((TypeError, ValueError), match="nobody_knows"):
+            getattr(optim, name)([nn.Parameter(remat.ones(2))], lr=0.1, nobody_knows=1)

@@ -1,5 +1,5 @@
 """Attention, and the blocks of encoders and decoders made of it. Tensors are `[batch, places, numbers]`."""
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from .._remat import Device, Generator, Tensor
 from .._support import DTypeLike
@@ -122,13 +122,13 @@ class _Blocks(_Several):
     def __init__(
         self, d: int, heads: int, feedforward: int = 2048, dropout: float = 0.1, activation: str = "relu",
         norm_first: bool = False, eps: float = 1e-5, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, **more: object,
+        generator: Optional[Generator] = None, _more: Optional[Dict[str, Any]] = None,
     ):
         if activation not in ("relu", "gelu"):
             raise ValueError(f"activation is `relu` or `gelu`, not `{activation}`")
         options = {
             "d": d, "heads": heads, "feedforward": feedforward, "dropout": dropout, "activation": activation,
-            "norm_first": norm_first, "eps": eps, **more,
+            "norm_first": norm_first, "eps": eps, **(_more or {}),
         }
         super().__init__(self.KIND, options, device, dtype, generator)
 
@@ -190,7 +190,7 @@ class EncoderDecoder(_Blocks):
         dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
     ):
         super().__init__(
-            d, heads, feedforward, dropout, activation, norm_first, eps, device, dtype, generator, layers=[encoders, decoders]
+            d, heads, feedforward, dropout, activation, norm_first, eps, device, dtype, generator, {"layers": [encoders, decoders]}
         )
 
     def forward(self, source: Tensor, target: Tensor, mask: Optional[Tensor] = None) -> Tensor:

@@ -43,7 +43,9 @@ def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
                 args = args[:-1] if len(args) == len(names) + 1 and isinstance(args[-1], bool) else args
             unknown = [k for k in kwargs if k not in names[len(args):]]
             if len(args) > len(names) or unknown:
-                raise TypeError(f"{name} takes {', '.join(names) or 'no arguments'}, each once")
+                strange = [k for k in unknown if k not in names]
+                wrong = f"not {', '.join(strange)}" if strange else "each once"
+                raise TypeError(f"{name} takes {', '.join(names) or 'no arguments'}, {wrong}")
             self.options = {**dict(options), **dict(zip(names, args)), **kwargs}
 
         def __getattr__(self, name: str) -> Any:

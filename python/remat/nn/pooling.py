@@ -1,5 +1,5 @@
 """Layers of windows: pools, padding, patches, other sizes of images."""
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Dict, Optional, Sequence, Union
 
 from .._vision import _OWN_MODES
 from .. import _tensor_methods as T
@@ -48,12 +48,12 @@ class _Pool(_Native):
 
     def __init__(
         self, kernel_size: Extents, stride: Optional[Extents] = None, padding: Any = 0, dilation: Extents = 1,
-        ceil_mode: bool = False, **more: Any,
+        ceil_mode: bool = False, _more: Optional[Dict[str, Any]] = None,
     ):
         n = self.AXES
         options = {
             "kernel": _each(kernel_size, n), "stride": _each(kernel_size if stride is None else stride, n),
-            "padding": _padding(padding, n), "dilation": _each(dilation, n), "ceil_mode": ceil_mode, **more,
+            "padding": _padding(padding, n), "dilation": _each(dilation, n), "ceil_mode": ceil_mode, **(_more or {}),
         }
         super().__init__(f"{self.KIND}{n}d", options)
 
@@ -89,7 +89,7 @@ class _AvgPool(_Pool):
         count_include_pad: bool = True, divisor_override: Optional[int] = None,
     ):
         super().__init__(
-            kernel_size, stride, padding, 1, ceil_mode, count_include_pad=count_include_pad, divisor=divisor_override
+            kernel_size, stride, padding, 1, ceil_mode, {"count_include_pad": count_include_pad, "divisor": divisor_override}
         )
 
 
@@ -121,7 +121,7 @@ class _LPPool(_Pool):
     def __init__(
         self, norm_type: float, kernel_size: Extents, stride: Optional[Extents] = None, ceil_mode: bool = False
     ):
-        super().__init__(kernel_size, stride, 0, 1, ceil_mode, p=norm_type)
+        super().__init__(kernel_size, stride, 0, 1, ceil_mode, {"p": norm_type})
 
 
 class LPPool1d(_LPPool):

@@ -1,5 +1,5 @@
 """Recurrent layers and their cells, with PyTorch's names, shapes and first values."""
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from .._remat import Device, Generator, Tensor
 from .._support import DTypeLike
@@ -12,11 +12,11 @@ class _Recurrent(_Several):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
         dropout: float = 0.0, bidirectional: bool = False, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, **more: Any,
+        generator: Optional[Generator] = None, _more: Optional[Dict[str, Any]] = None,
     ):
         options = {
             "inputs": input_size, "hidden": hidden_size, "num_layers": num_layers, "bias": bias, "batch_first": batch_first,
-            "dropout": dropout, "bidirectional": bidirectional, **more,
+            "dropout": dropout, "bidirectional": bidirectional, **(_more or {}),
         }
         super().__init__(self.KIND, options, device, dtype, generator)
 
@@ -50,7 +50,7 @@ class RNN(_Recurrent):
         _nonlinearity(nonlinearity)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype, generator,
-            nonlinearity=nonlinearity,
+            {"nonlinearity": nonlinearity},
         )
 
     def forward(self, x: Tensor, hx: Optional[Tensor] = None, lengths: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ class LSTM(_Recurrent):
     ):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype, generator,
-            proj_size=proj_size or None,
+            {"proj_size": proj_size or None},
         )
 
     def forward(
@@ -116,9 +116,9 @@ class _Cell(_Several):
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Optional[Device] = None,
-        dtype: DTypeLike = "float32", generator: Optional[Generator] = None, **more: Any,
+        dtype: DTypeLike = "float32", generator: Optional[Generator] = None, _more: Optional[Dict[str, Any]] = None,
     ):
-        options = {"inputs": input_size, "hidden": hidden_size, "bias": bias, **more}
+        options = {"inputs": input_size, "hidden": hidden_size, "bias": bias, **(_more or {})}
         super().__init__(self.KIND, options, device, dtype, generator)
 
 
@@ -138,7 +138,7 @@ class RNNCell(_Cell):
         dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
     ):
         _nonlinearity(nonlinearity)
-        super().__init__(input_size, hidden_size, bias, device, dtype, generator, nonlinearity=nonlinearity)
+        super().__init__(input_size, hidden_size, bias, device, dtype, generator, {"nonlinearity": nonlinearity})
 
     def forward(self, x: Tensor, hx: Optional[Tensor] = None) -> Tensor:
         """The next state."""

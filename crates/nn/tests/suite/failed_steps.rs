@@ -9,6 +9,7 @@ use remat_types::{ErrorKind, HostTensor, Result};
 use crate::support::wave32;
 
 #[derive(Module)]
+#[module(crate = remat_nn)]
 struct Net {
     first: Linear,
     norm: BatchNorm1d,

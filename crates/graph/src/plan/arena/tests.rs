@@ -43,7 +43,7 @@ fn improvement_lowers_what_the_first_orders_leave() {
         let quick = assign(&l, Effort { placements: 10, ..Effort::default() });
         first += quick.arena_bytes;
         let height = (quick.lower_bound + quick.arena_bytes) / 2;
-        if let Some(found) = skyline::search(&l, height, 10_000, Effort::default()) {
+        if let Some(found) = skyline::search(&l, height, 10_000, &mut 0) {
             verify(&l, &found);
             assert!(found.arena_bytes <= height);
         }
@@ -87,7 +87,7 @@ proptest! {
     ) {
         let l = lifetimes(rows.into_iter().map(|(s, n, b)| interval(s, n, b)).collect());
         let best = smallest_arena(&l);
-        let search = |height| skyline::search(&l, height, 1_000_000, Effort::default());
+        let search = |height| skyline::search(&l, height, 1_000_000, &mut 0);
         let layout = search(best);
         prop_assert!(layout.as_ref().is_some_and(|x| x.arena_bytes <= best), "{} is reached", best);
         verify(&l, &layout.expect("just seen"));
