@@ -63,7 +63,7 @@ def amax(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 def lbfgs_step(optimizer: Any, loss: Callable[[], torch.Tensor]) -> Any:
     """A step of L-BFGS; the loss of before."""
-    value = _optim.LBFGS.step(optimizer, loss)
+    value = torch.tensor(_optim.LBFGS.step(optimizer, loss), dtype=F64)
     FRAME.stepped(optimizer)
     return value
 

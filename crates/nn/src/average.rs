@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use remat_ops::pointwise::{Binary, BinaryFn};
+use remat_ops::pointwise::{Binary, BinaryFn, Where};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
@@ -107,8 +107,16 @@ impl Average {
                 e.average.set(&e.own.get()?.detach())?;
             }
         }
-        let one = Tensor::scalar(count.device(), 1i64)?;
-        update(Binary { f: BinaryFn::Add }, vec![Arg::State(count), Arg::Value(one)])
+        // The count moves if what was averaged exists: of a step that fails there is nothing to count.
+        let counted = seen.add(1)?;
+        let exists = match self.entries.iter().find(|e| e.own.elems() > 0) {
+            Some(e) => {
+                let first = e.own.get()?.detach().reshape(&[-1])?.narrow(0, 0, 1)?.reshape(&[])?;
+                first.eq(&first)?.logical_or(&Tensor::ones(count.device(), [], DType::Bool)?)?
+            }
+            None => Tensor::ones(count.device(), [], DType::Bool)?,
+        };
+        update(Where, vec![Arg::Value(exists), Arg::Value(counted), Arg::State(count)])
     }
 
     /// Lets the module have the averages, and keeps what it had in their place: the second call undoes the first.

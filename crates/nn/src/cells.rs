@@ -9,7 +9,7 @@ use remat_tensor::comm::Communicator;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
 use crate::Rng;
-use crate::draws::Draws;
+use crate::draws::{self, Draws};
 use crate::keys::{self, Source};
 
 /// Whether a module trains or is evaluated. Begins as training.
@@ -113,7 +113,8 @@ impl RngCell {
     pub fn next_key(&self, device: &Device) -> Result<Tensor> {
         let (own, source) = (self.own.clone(), keys::next()?);
         let is_drawn = matches!(source, Source::Drawn(_));
-        let known = (self.is_of_trace && is_drawn).then(|| self.lock().rng().draw());
+        let known = (self.is_of_trace && is_drawn).then(|| self.lock().draw(None));
+        draws::note_device(device);
         let steps = device.downgrade();
         let next = move |to: &mut [u8]| {
             let draw = || {
@@ -151,7 +152,7 @@ impl RngCell {
         if !self.is_of_trace {
             tracing::refuse("reading the state of a generator, or seeding or splitting it,");
         }
-        f(self.lock().rng())
+        self.lock().with(f)
     }
 
     /// The generator as it is now.

@@ -1,8 +1,20 @@
 //! The draws of a generator as a part of steps: one that failed has drawn nothing.
 
-use remat_runtime::Moment;
+use std::cell::RefCell;
+
+use remat_runtime::{Device, Moment, WeakDevice};
 
 use crate::Rng;
+
+thread_local! {
+    /// Where this thread drew last: whose steps count for a generator that is split or read outside of an operator.
+    static DEVICE: RefCell<Option<WeakDevice>> = const { RefCell::new(None) };
+}
+
+/// This thread draws on a device.
+pub(crate) fn note_device(device: &Device) {
+    DEVICE.replace(Some(device.downgrade()));
+}
 
 /// A generator, and where it was when the last steps began.
 #[derive(Debug)]
@@ -17,15 +29,26 @@ impl Draws {
         Draws { rng, begun: [None, None] }
     }
 
-    /// The generator, outside of any step.
-    pub(crate) fn rng(&mut self) -> &mut Rng {
-        self.take_back();
-        self.begun = [None, None];
-        &mut self.rng
+    /// `f` of the generator. What it draws or splits is a part of the thread's step; one that it seeds or replaces is what it says.
+    pub(crate) fn with<T>(&mut self, f: impl FnOnce(&mut Rng) -> T) -> T {
+        let device = DEVICE.with_borrow(|d| d.as_ref().and_then(WeakDevice::upgrade));
+        self.begin(device.map(|d| d.channel().moment()));
+        let (seed, counter) = (self.rng.seed(), self.rng.counter());
+        let y = f(&mut self.rng);
+        if self.rng.seed() != seed || self.rng.counter() < counter {
+            self.begun = [None, None];
+        }
+        y
     }
 
     /// The words of the next key, drawn at a moment of the steps of a device, if that is still open.
     pub(crate) fn draw(&mut self, now: Option<Moment>) -> [u64; 2] {
+        self.begin(now);
+        self.rng.draw()
+    }
+
+    /// Something is about to be drawn.
+    fn begin(&mut self, now: Option<Moment>) {
         self.take_back();
         if let Some(now) = now {
             let last = self.begun[1].as_ref().map(|(m, _)| m);
@@ -34,7 +57,6 @@ impl Draws {
                 self.begun = [before, Some((now, self.rng.clone()))];
             }
         }
-        self.rng.draw()
     }
 
     /// If the thread was told of a step that failed, the generator is as it was when the first such step began.
@@ -97,6 +119,15 @@ mod tests {
         assert_eq!([draw(&mut other), draw(&mut other)], [0, 1]);
         // the state that is saved is the one from which the step is repeated
         fail(&d);
-        assert_eq!(other.rng().counter(), 0);
+        assert_eq!(other.with(|rng| rng.counter()), 0);
+        // what was split off is drawn as well, and what was seeded is not taken back
+        note_device(&d);
+        other.with(|rng| rng.split());
+        assert_eq!(draw(&mut other), 1);
+        fail(&d);
+        assert_eq!(draw(&mut other), 0);
+        other.with(|rng| *rng = Rng::new(8));
+        fail(&d);
+        assert_eq!(other.with(|rng| rng.seed()), 8);
     }
 }

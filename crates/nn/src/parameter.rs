@@ -139,14 +139,18 @@ impl Parameter {
         Ok(StandIn { of: self, before })
     }
 
-    /// Replaces the value; the accumulated gradient and its hooks stay.
+    /// Replaces the value; the accumulated gradient and its hooks stay. A value that fails on the device does not: the first read
+    /// after it tells the failure, and then the old value is there.
     ///
     /// Errors: Shape for another dtype or shape, Device for a tensor of another device, Closed.
     pub fn set(&self, value: &Tensor) -> Result<()> {
         self.check(value)?;
         let mut slot = self.lock();
-        value.channel().commit(value.handle(), self.0.role.kind())?;
         let old = slot.take().ok_or_else(lost)?;
+        if let Err(e) = value.channel().commit_in_place_of(value.handle(), old.handle(), self.0.role.kind()) {
+            *slot = Some(old);
+            return Err(e);
+        }
         let new = value.handle().clone();
         // what `update_leaf` could refuse was checked above
         *slot = Some(if old.is_leaf() { old.update_leaf(|_| Ok(new))? } else { Tensor::from_handle(new) });

@@ -91,13 +91,13 @@ fn fail(d: &Device, net: &Net, sgd: &mut Sgd, fails: Fails) -> Result<()> {
         Fails::Nowhere => {}
         Fails::AtRead => {
             net.passes(d, 1)?;
-            told(too_much(d)?.to_host().err());
+            told(too_much(d).and_then(|t| t.to_host()).err());
             sgd.zero_grad();
         }
         Fails::Between => {
             let x = Tensor::new(d, &wave32(16 * 8, 3.0), [16, 8])?;
             net.drop.forward(&net.norm.forward(&x)?)?;
-            told(too_much(d)?.to_host().err());
+            told(too_much(d).and_then(|t| t.to_host()).err());
         }
         Fails::AtStep => {
             let first = net.passes(d, 1).and_then(|()| too_much(d)).and_then(|_| sgd.step());
@@ -159,4 +159,77 @@ fn statistics_that_are_taken_anew_without_gradients_stay() {
     too_much(&d).expect("queued").to_host().expect_err("does not fit");
     let count = net.norm.num_batches_tracked.as_ref().expect("counts").to_host().expect("a value");
     assert_eq!(count.to_f64_vec(), [3.0]);
+}
+
+/// What a program sets itself is an update, too: a value that failed leaves the old one, and is told once.
+#[test]
+fn a_value_that_fails_leaves_the_parameter_as_it_was() {
+    let d =
+        Device::cpu(DeviceOptions { threads: 1, budget_bytes: Some(1 << 20), ..Default::default() }).expect("opens");
+    let net = Net::new(&d).expect("fits");
+    for (name, p) in net.named_state() {
+        let before = p.to_host().expect("a value");
+        for _ in 0..2 {
+            // of the right shape, and made of what does not fit
+            let wide = too_much(&d).expect("queued").sum().expect("queued").mul(0.0).expect("queued");
+            let new = p.get().expect("there").detach().add(wide.cast(p.dtype()).expect("queued")).expect("queued");
+            p.set(&new).expect("queued");
+        }
+        let told = p.to_host().expect_err("it failed");
+        assert_eq!(told.kind(), ErrorKind::Budget, "{name}: {told}");
+        d.channel().give_up_step().expect("open");
+        assert_eq!(p.to_host().expect("the old value"), before, "{name}");
+    }
+}
+
+/// An average of a step that failed is no average.
+#[test]
+fn an_average_counts_no_step_that_failed() {
+    let d =
+        Device::cpu(DeviceOptions { threads: 1, budget_bytes: Some(1 << 20), ..Default::default() }).expect("opens");
+    let net = Net::new(&d).expect("fits");
+    let mut sgd = Sgd::new(net.named_parameters(), SgdOptions::default()).expect("fits");
+    let mut average = Average::new(&net, AverageOptions::swa()).expect("fits");
+    let count = |a: &Average| a.state_dict().map(|s| s["n_averaged"].to_f64_vec());
+    net.passes(&d, 0).and_then(|()| sgd.step()).and_then(|()| average.update()).expect("fits");
+    let before = average.state_dict().expect("fits");
+    let lost = too_much(&d).expect("queued");
+    net.passes(&d, 1).and_then(|()| sgd.step()).and_then(|()| average.update()).expect("queued");
+    drop(lost);
+    count(&average).expect_err("the step failed");
+    d.channel().give_up_step().expect("open");
+    assert_eq!(average.state_dict().expect("as before"), before);
+    net.passes(&d, 1).and_then(|()| sgd.step()).and_then(|()| average.update()).expect("fits");
+    assert_eq!(count(&average).expect("fits"), [2.0]);
+}
+
+/// L-BFGS looks at many losses in a step; one that fails takes all of it back.
+#[test]
+fn a_step_of_lbfgs_that_fails_is_none() {
+    let d =
+        Device::cpu(DeviceOptions { threads: 1, budget_bytes: Some(1 << 20), ..Default::default() }).expect("opens");
+    let run = |fails_at: Option<u32>| {
+        let mut cx = InitCx::new(&d, 3);
+        let net = Linear::new(&mut cx, 8, 4).expect("fits");
+        let mut lbfgs = Lbfgs::new(net.parameters(), LbfgsOptions::default()).expect("fits");
+        let x = Tensor::new(&d, &wave32(16 * 8, 0.5), [16, 8]).expect("fits");
+        let mut calls = 0;
+        let mut loss = |fails: bool| {
+            calls += 1;
+            if fails && Some(calls) == fails_at {
+                too_much(&d)?.to_host()?;
+            }
+            net.forward(&x)?.square()?.mean()
+        };
+        if fails_at.is_some() {
+            assert_eq!(lbfgs.step(|| loss(true)).expect_err("fails").kind(), ErrorKind::Budget);
+        }
+        let losses: Vec<f64> = (0..2).map(|_| lbfgs.step(|| loss(false)).expect("fits")).collect();
+        let state: Vec<HostTensor> = net.parameters().iter().map(|p| p.to_host().expect("a value")).collect();
+        (losses, state, lbfgs.evaluations())
+    };
+    let want = run(None);
+    for at in [1, 2, 5] {
+        assert_eq!(run(Some(at)), want, "the evaluation {at} fails");
+    }
 }

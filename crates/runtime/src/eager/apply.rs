@@ -9,6 +9,7 @@ use remat_types::{Error, ErrorKind, Layout, Result, SmallVec};
 use super::command::{Apply, Until};
 use super::failure::{Failure, HeldBack, OpFailure};
 use super::feasibility::FromNothing;
+use super::handle::TensorId;
 use super::launcher::Call;
 use super::launcher::op_costs::{Found, facts};
 use super::memory::Label;
@@ -131,22 +132,35 @@ impl Worker {
     /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
     pub(super) fn bind_failed(&mut self, a: &Apply, failure: &Arc<Failure>) {
         for (j, &y) in a.y.iter().enumerate() {
-            let old = a.fallback.get(j).copied().flatten().and_then(|i| self.table.tensor(&a.x[i as usize].0));
-            let exists = |s: &Input| {
-                let s = &self.table[s.storage];
-                s.is_resident() || s.recipe.is_some()
-            };
-            let slot = match old {
-                // The first failure that nobody was told of is told first.
-                Some(slot @ (Slot::Stale { .. } | Slot::Failed(_))) if slot.read().is_err() => slot.clone(),
-                Some(slot) => match slot.kept().filter(|s| exists(s)) {
-                    Some(old) => Slot::Stale { old: old.clone(), failure: failure.clone() },
-                    None => Slot::Failed(failure.clone()),
-                },
-                None => Slot::Failed(failure.clone()),
-            };
+            let old = a.fallback.get(j).copied().flatten().map(|i| a.x[i as usize].0);
+            let slot = self.slot_of_failed(old, failure);
             self.bind(y, slot);
         }
+    }
+
+    /// What a name stands for that failed: the version before it, if there still is one.
+    fn slot_of_failed(&self, old: Option<TensorId>, failure: &Arc<Failure>) -> Slot {
+        let exists = |s: &Input| {
+            let s = &self.table[s.storage];
+            s.is_resident() || s.recipe.is_some()
+        };
+        match old.and_then(|old| self.table.tensor(&old)) {
+            // The first failure that nobody was told of is told first.
+            Some(slot @ (Slot::Stale { .. } | Slot::Failed(_))) if slot.read().is_err() => slot.clone(),
+            Some(slot) => match slot.kept().filter(|s| exists(s)) {
+                Some(old) => Slot::Stale { old: old.clone(), failure: failure.clone() },
+                None => Slot::Failed(failure.clone()),
+            },
+            None => Slot::Failed(failure.clone()),
+        }
+    }
+
+    /// A value that was to take the place of another one, which stays if this one failed.
+    pub(super) fn fall_back(&mut self, id: TensorId, old: TensorId) {
+        let Some(Slot::Failed(cause)) = self.table.tensor(&id).cloned() else { return };
+        let failure = self.hold_back(cause, HeldBack::Update(self.steps.number()));
+        let slot = self.slot_of_failed(Some(old), &failure);
+        self.bind(id, slot);
     }
 
     pub(super) fn inputs_of(&self, a: &Apply) -> std::result::Result<SmallVec<[Input; 4]>, OpFailure> {

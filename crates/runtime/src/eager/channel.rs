@@ -374,6 +374,17 @@ impl Channel {
         self.push(Command::Commit { id: h.id(), kind, caller: Caller::current() })
     }
 
+    /// [`Channel::commit`] of a tensor that takes the place of `old`. If it failed, it stands for that, as an update that failed
+    /// does: what reads it is told once, and then reads the old one.
+    pub fn commit_in_place_of(&self, h: &Handle, old: &Handle, kind: Kind) -> Result<()> {
+        self.commit(h, kind)?;
+        if h.is_traced() || old.is_traced() {
+            return Ok(());
+        }
+        self.own(old)?;
+        self.push(Command::FallBack { id: h.id(), old: old.id(), caller: Caller::current() })
+    }
+
     /// Counts the tensor as `kind` in reports.
     pub fn tag(&self, h: &Handle, kind: Kind) -> Result<()> {
         self.own(h)?;

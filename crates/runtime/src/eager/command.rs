@@ -83,6 +83,12 @@ pub(crate) enum Command {
         kind: Kind,
         caller: Caller,
     },
+    /// If the tensor failed, it stands for another one, whose place it was to take.
+    FallBack {
+        id: TensorId,
+        old: TensorId,
+        caller: Caller,
+    },
     /// Counts as `kind` in reports.
     Tag {
         id: TensorId,
@@ -193,6 +199,7 @@ impl Command {
             | Command::Delete { .. }
             | Command::DropValue { .. }
             | Command::Commit { .. }
+            | Command::FallBack { .. }
             | Command::Tag { .. }
             | Command::Uncharge { .. }
             | Command::ResetPeak

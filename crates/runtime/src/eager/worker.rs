@@ -214,6 +214,10 @@ impl Worker {
                 self.before_use(CommandKind::Commit, id);
                 self.commit(id, kind);
             }
+            Command::FallBack { id, old, caller } => {
+                self.steps.begin_command(caller);
+                self.fall_back(id, old);
+            }
             Command::Tag { id, kind } => {
                 if let Some(s) = self.table.kept(&id) {
                     self.set_kind(s.storage, kind);

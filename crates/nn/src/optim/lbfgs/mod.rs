@@ -47,6 +47,7 @@ impl Default for LbfgsOptions {
 }
 
 /// A difference of gradients `y`, the step `s` that made it, and `1 / (y s)`.
+#[derive(Clone)]
 struct Pair {
     y: Parameter,
     s: Parameter,
@@ -54,6 +55,7 @@ struct Pair {
 }
 
 /// What a step leaves to the next.
+#[derive(Clone)]
 struct Memory {
     direction: Parameter,
     grad: Parameter,
@@ -136,8 +138,19 @@ impl Lbfgs {
     /// Moves the parameters by up to `max_iter` iterations, and gives the loss of before. `loss` computes the loss, of rank 0;
     /// its gradient is taken here.
     ///
-    /// Errors: those of `loss`, and of its gradient. The parameters are where the last iteration left them then.
-    pub fn step(&mut self, mut loss: impl FnMut() -> Result<Tensor>) -> Result<f64> {
+    /// Errors: those of `loss`, and of its gradient, after which parameters and history are as before the call.
+    pub fn step(&mut self, loss: impl FnMut() -> Result<Tensor>) -> Result<f64> {
+        let (values, pairs, memory) = (self.values()?, self.pairs.clone(), self.memory.clone());
+        let (iterations, evaluations) = (self.iterations, self.evaluations);
+        self.iterate(loss).inspect_err(|_| {
+            // what could not be set is lost with its device
+            self.parameters.iter().zip(&values).for_each(|(p, v)| drop(p.set(v)));
+            (self.pairs, self.memory) = (pairs, memory);
+            (self.iterations, self.evaluations) = (iterations, evaluations);
+        })
+    }
+
+    fn iterate(&mut self, mut loss: impl FnMut() -> Result<Tensor>) -> Result<f64> {
         let o = self.options;
         let most = o.max_eval.unwrap_or(o.max_iter * 5 / 4);
         let (first, mut grad) = self.evaluate(&mut loss)?;

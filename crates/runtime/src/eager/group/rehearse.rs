@@ -135,6 +135,9 @@ fn duplicate_item(item: &Item) -> Option<Item> {
         Item::Command(Command::Commit { id, kind, caller }) => {
             Item::Command(Command::Commit { id: *id, kind: *kind, caller: *caller })
         }
+        Item::Command(Command::FallBack { id, old, caller }) => {
+            Item::Command(Command::FallBack { id: *id, old: *old, caller: *caller })
+        }
         Item::Command(Command::Delete { id }) => Item::Command(Command::Delete { id: *id }),
         Item::Command(Command::DropValue { id }) => Item::Command(Command::DropValue { id: *id }),
         Item::Command(_) => return None,
