@@ -48,6 +48,8 @@ def fill(net: Any, seed: int) -> Any:
     """Gives every parameter values that both frameworks share."""
     for name, p in net.named_parameters():
         assign(p, array(FRAME.first_value(seed, name, tuple(p.shape)).astype(p.dtype.name)))
+    # a value that fails leaves the one before, which is no version of this program's
+    sync()
     return net
 
 

@@ -193,9 +193,12 @@ fn an_average_counts_no_step_that_failed() {
     let count = |a: &Average| a.state_dict().map(|s| s["n_averaged"].to_f64_vec());
     net.passes(&d, 0).and_then(|()| sgd.step()).and_then(|()| average.update()).expect("fits");
     let before = average.state_dict().expect("fits");
+    d.channel().sync().expect("runs");
+    // so that nobody is told before all is queued
+    let hold = d.channel().pause().expect("open");
     let lost = too_much(&d).expect("queued");
     net.passes(&d, 1).and_then(|()| sgd.step()).and_then(|()| average.update()).expect("queued");
-    drop(lost);
+    drop((hold, lost));
     count(&average).expect_err("the step failed");
     d.channel().give_up_step().expect("open");
     assert_eq!(average.state_dict().expect("as before"), before);
