@@ -118,8 +118,9 @@ def compare_forms(plain: Outcome, other: Outcome, form: Form, versions: Optional
         # operations behind the failed one may have failed for reasons of their own, each of which is told once as well
         # what was put into a parameter and failed is what that parameter is from then on
         is_first_value = later["type"] == "PoisonedError" and "[put]" in later["text"]
-        # the same operation of the next step is another failure, and says of another step that it was not taken, or of none
-        is_again = later["text"] in texts or (later["type"] == "PoisonedError" and _failed(later) in told_before)
+        # the same line of a loop, or of the next step, is another failure where the device runs ahead
+        is_same = later["text"] in texts and other.form.get("async_level", "full") == "sync"
+        is_again = is_same or (later["type"] == "PoisonedError" and _failed(later) in told_before)
         if is_again and not is_first_value:
             failures.append(Failure("told again", form, f"{later['type']}: {later['text'][:200]}"))
         told_before.add(_failed(later))

@@ -125,6 +125,8 @@ def test_ends_other_than_a_refusal_are_failures():
     refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "[mul] another operation failed (at a.py:7)"}]
     assert not compare_forms(outcome([]), refused, {}, [(0, "x")])
     refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "told"}]
+    assert not compare_forms(outcome([]), refused, {}, [(0, "x")]), "ahead, the same line may fail twice"
+    refused.form["async_level"] = "sync"
     assert [f.kind for f in compare_forms(outcome([]), refused, {}, [(0, "x")])] == ["told again"]
     refused.told["error"]["text"] = "[mul] step 1 was not taken: no room (at a.py:7)"
     refused.told["after"][0]["errors"] = [{"type": "BudgetError", "text": "[mul] no room (at a.py:7)"}]

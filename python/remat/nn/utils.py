@@ -2,6 +2,7 @@
 from typing import Iterable, Union
 
 from .. import _remat
+from .._creation import zeros
 from .._remat import Parameter, Tensor
 
 
@@ -10,16 +11,20 @@ def _all(parameters: Union[Parameter, Iterable[Parameter]]) -> list:
 
 
 def clip_grad_norm_(parameters: Union[Parameter, Iterable[Parameter]], max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Scales the gradients so that their norm together is at most `max_norm`. Gives the norm that they had; waits for nothing.
+    """Scales the gradients so that their norm together is at most `max_norm`. Gives the norm that they had, 0 without any gradient;
+    waits for nothing.
 
-    Errors: ArgumentError for a negative norm, or without any gradient.
+    Errors: ArgumentError for a negative norm.
 
     >>> import remat
     >>> p = remat.nn.Parameter(remat.zeros(4)); p.grad = remat.ones(4) * 3
     >>> remat.nn.utils.clip_grad_norm_([p], 1.0).item(), round(p.grad.norm().item(), 3)
     (6.0, 1.0)
     """
-    return _remat.clip_grad_norm(_all(parameters), max_norm, norm_type)
+    own = _all(parameters)
+    if max_norm >= 0 and own and all(p.grad is None for p in own):
+        return zeros((), dtype=own[0].dtype, device=own[0].device)
+    return _remat.clip_grad_norm(own, max_norm, norm_type)
 
 
 def clip_grad_value_(parameters: Union[Parameter, Iterable[Parameter]], clip_value: float) -> None:
