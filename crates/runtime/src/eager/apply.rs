@@ -356,6 +356,7 @@ impl Worker {
         let facts = if is_read_again { a.facts.clone() } else { std::mem::take(&mut a.facts) };
         let mut recipe = Recipe {
             op: a.op.clone(),
+            number: 0,
             x: x.clone(),
             y: y.iter().map(|s| Some(*s)).collect(),
             facts,

@@ -77,11 +77,6 @@ impl Worker {
         result
     }
 
-    /// The number of the first storage that a recipe makes and that there still is.
-    pub(super) fn number_of(&self, recipe: RecipeId) -> u64 {
-        self.table[recipe].y.iter().flatten().map(|y| self.table[*y].number).min().unwrap_or(0)
-    }
-
     /// Makes storages resident and pins them, one after the other. Errors leave none pinned.
     pub(super) fn hold_in_turn(&mut self, order: &[StorageId]) -> std::result::Result<(), OpFailure> {
         let missing: SmallVec<[StorageId; 4]> =
@@ -140,7 +135,7 @@ impl Worker {
         }
         let mut order: Vec<Run> = runs.into_iter().map(|(recipe, needed)| Run { recipe, needed }).collect();
         // Outputs are numbered as commands make them, after what they are made of.
-        order.sort_unstable_by_key(|r| self.number_of(r.recipe));
+        order.sort_unstable_by_key(|r| self.table[r.recipe].number);
         Ok(order)
     }
 }

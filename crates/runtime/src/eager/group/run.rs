@@ -164,6 +164,10 @@ impl Worker {
             false if !is_there => self.catch_up()?,
             false => {}
         }
+        // Else what is missing would be made again beside the schedule, by work that nothing bounds.
+        if needs.x.iter().any(|s| !self.table.is_resident(s.storage)) {
+            return Err(Error::new(ErrorKind::Internal, "the schedule has what the device has not").into());
+        }
         self.commit_needs(g)?;
         match self.keep_results(g) {
             true => Ok(true),

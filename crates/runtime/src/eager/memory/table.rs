@@ -178,6 +178,8 @@ pub(in crate::eager) struct Recipe {
     pub(in crate::eager) x: SmallVec<[Input; 4]>,
     /// `None` for an output that no longer exists.
     pub(in crate::eager) y: SmallVec<[Option<StorageId>; 2]>,
+    /// That of the first storage that it made, which may be gone: no other recipe has it.
+    pub(in crate::eager) number: u64,
     pub(in crate::eager) facts: Facts,
     pub(in crate::eager) workspace_bytes: usize,
     /// Where measurements go.
@@ -345,7 +347,8 @@ impl Table {
     }
 
     /// Registers how `y` were made. Storages without a recipe yet get this one.
-    pub(in crate::eager) fn attach(&mut self, recipe: Recipe, y: &[StorageId]) -> RecipeId {
+    pub(in crate::eager) fn attach(&mut self, mut recipe: Recipe, y: &[StorageId]) -> RecipeId {
+        recipe.number = y.iter().map(|y| self.storages[*y].number).min().unwrap_or(0);
         let x: SmallVec<[StorageId; 4]> = recipe.x.iter().map(|s| s.storage).collect();
         let id = self.recipes.insert(recipe);
         for (k, &y) in y.iter().enumerate() {

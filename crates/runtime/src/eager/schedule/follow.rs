@@ -111,8 +111,7 @@ impl Worker {
     /// The recipe that an action runs, if there still is what it makes.
     fn recipe_to_run(&self, action: &Action) -> Option<RecipeId> {
         let Action::Run { recipe, number } = *action else { return None };
-        let r = self.table.recipe(recipe)?;
-        r.y.iter().flatten().any(|y| self.table[*y].number == number).then_some(recipe)
+        (self.table.recipe(recipe)?.number == number).then_some(recipe)
     }
 
     fn evict_as(&mut self, id: StorageId, number: u64) {

@@ -43,7 +43,7 @@ pub(super) enum Action {
         storage: StorageId,
         number: u64,
     },
-    /// Runs a recipe again, which made the storage of this number. The inputs whose bytes it takes are evicted right after.
+    /// Runs the recipe of this number again. The inputs whose bytes it takes are evicted right after.
     Run {
         recipe: RecipeId,
         number: u64,

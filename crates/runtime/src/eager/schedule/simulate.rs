@@ -205,7 +205,7 @@ impl Worker {
         // Now, for an output that was there may have gone for the room: what runs makes it, too.
         let y = self.table[recipe].y.iter().flatten().copied();
         let missing: SmallVec<[StorageId; 2]> = y.filter(|y| !self.schedule.is_resident(*y)).collect();
-        let number = self.number_of(recipe);
+        let number = self.table[recipe].number;
         self.schedule.log.push(Action::Run { recipe, number });
         taken.into_iter().for_each(|id| self.evict_in_schedule(id));
         missing.iter().for_each(|y| self.make_in_schedule(*y));
@@ -262,7 +262,7 @@ impl Worker {
             if let Some((recipe, _)) = self.table[id].recipe {
                 self.make_in_schedule(id);
                 // Acting the log out makes it, too.
-                let made = Action::Run { recipe, number: self.number_of(recipe) };
+                let made = Action::Run { recipe, number: self.table[recipe].number };
                 if self.schedule.log.last() != Some(&made) {
                     self.schedule.log.push(made);
                 }
