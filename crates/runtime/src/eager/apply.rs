@@ -305,7 +305,8 @@ impl Worker {
         self.place_outputs(&call, cost_ns)?;
         for (&y, hold) in y.iter().zip(donated_from) {
             if let Some(i) = *hold {
-                self.schedule.take(x[i].storage);
+                let taken = x[i].storage;
+                self.schedule.take(taken, self.table[taken].number);
                 self.hand_over(x[i].storage, y);
             }
         }

@@ -109,8 +109,8 @@ pub(super) struct Schedule {
     nested: u32,
     /// Leaves outgrew it in this step.
     has_restarted: bool,
-    /// Inputs whose bytes the command under way takes.
-    taken: SmallVec<[StorageId; 2]>,
+    /// Inputs whose bytes the command under way takes, with their numbers: an output may have the place of one that is gone.
+    taken: SmallVec<[(StorageId, u64); 2]>,
     /// The log is being acted out, and nothing comes or goes but by it.
     is_acting: bool,
     /// What goes once the action under way has run.
@@ -174,10 +174,10 @@ impl Schedule {
     }
 
     /// The command under way takes the bytes of an input.
-    pub(super) fn take(&mut self, input: StorageId) {
+    pub(super) fn take(&mut self, input: StorageId, number: u64) {
         if self.is_active {
             self.remove(input);
-            self.taken.push(input);
+            self.taken.push((input, number));
         }
     }
 

@@ -268,9 +268,9 @@ impl Worker {
                 }
             }
         }
-        for storage in std::mem::take(&mut self.schedule.taken) {
-            if let Some(s) = self.table.storage(storage) {
-                self.schedule.log.push(Action::Evict { storage, number: s.number });
+        for (storage, number) in std::mem::take(&mut self.schedule.taken) {
+            if self.table.storage(storage).is_some_and(|s| s.number == number) {
+                self.schedule.log.push(Action::Evict { storage, number });
             }
         }
     }
