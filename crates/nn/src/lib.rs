@@ -14,6 +14,7 @@ pub mod distribution;
 mod divided;
 mod division;
 mod draws;
+mod earlier;
 mod init;
 mod keys;
 mod layers;

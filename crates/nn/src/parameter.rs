@@ -16,7 +16,7 @@ use remat_tensor::{GradHook, StateCell, Tensor, capture_state, captured_version}
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
 use crate::division::Division;
-use crate::statistics::Earlier;
+use crate::earlier::Earlier;
 
 /// What a parameter is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,34 +7,13 @@
 use std::cell::RefCell;
 
 use remat_ops::pointwise::{Binary, BinaryFn, Where};
-use remat_runtime::{Channel, Moment, TensorId, tracing};
+use remat_runtime::{Channel, tracing};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result};
 
+use crate::earlier::Earlier;
 use crate::parameter::WeakParameter;
 use crate::{Arg, Parameter, update};
-
-/// What running statistics were before a step changed them.
-pub(crate) struct Earlier {
-    version: Tensor,
-    /// When the step first changed them.
-    moment: Moment,
-    /// The version that the step made last: another one was not made by it.
-    newest: TensorId,
-}
-
-impl Earlier {
-    /// True if the thread was told, since it changed them, that a step failed.
-    pub(crate) fn is_of_failed_step(&self) -> bool {
-        self.moment.failed_since().is_some()
-    }
-
-    /// Puts the earlier version back in the place of the step's own, which it gives; none if there is another one.
-    pub(crate) fn restore(self, slot: &mut Option<Tensor>) -> Option<Tensor> {
-        let is_own = slot.as_ref().is_some_and(|t| t.handle().id() == self.newest);
-        if is_own { slot.replace(self.version) } else { None }
-    }
-}
 
 thread_local! {
     /// What steps of this thread changed and no optimiser decided on.

@@ -164,8 +164,15 @@ impl Worker {
             false if !is_there => self.catch_up()?,
             false => {}
         }
-        // Else what is missing would be made again beside the schedule, by work that nothing bounds.
-        if needs.x.iter().any(|s| !self.table.is_resident(s.storage)) {
+        // What is missing would be made again beside the schedule, by work that nothing bounds.
+        let is_missing = |w: &Worker| needs.x.iter().any(|s| !w.table.is_resident(s.storage));
+        if is_missing(self) {
+            match self.begin_anew(&needs) {
+                Err(stop) if stop.is_shortfall() => return Ok(false),
+                done => done?,
+            }
+        }
+        if is_missing(self) {
             return Err(Error::new(ErrorKind::Internal, "the schedule has what the device has not").into());
         }
         self.commit_needs(g)?;

@@ -83,6 +83,13 @@ impl Worker {
         self.act(0)
     }
 
+    /// Where the log does not lead to what the schedule has: what is needed is made from nothing.
+    pub(in crate::eager) fn begin_anew(&mut self, needs: &Needs) -> std::result::Result<(), OpFailure> {
+        self.schedule.restart();
+        self.extend_schedule(needs)?;
+        self.catch_up()
+    }
+
     /// Acts out the log from a place on.
     pub(in crate::eager) fn act(&mut self, from: usize) -> std::result::Result<(), OpFailure> {
         let actions: Vec<Action> = self.schedule.log[from.min(self.schedule.log.len())..].to_vec();
