@@ -3,7 +3,7 @@
 use remat_runtime::{Moment, TensorId};
 use remat_tensor::Tensor;
 
-/// What running statistics were before a step changed them.
+/// The running statistics as they were at the beginning of a step that changed them.
 pub(crate) struct Earlier {
     pub(crate) version: Tensor,
     /// When the step first changed them.

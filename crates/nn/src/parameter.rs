@@ -337,7 +337,7 @@ impl Parameter {
         }
     }
 
-    /// What the running statistics were when the step began. Locked before the slot is.
+    /// The running statistics as they were at the beginning of the step. A caller that locks the slot, too, locks this first.
     pub(crate) fn earlier(&self) -> MutexGuard<'_, Option<Earlier>> {
         self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -16,7 +16,7 @@ use crate::parameter::WeakParameter;
 use crate::{Arg, Parameter, update};
 
 thread_local! {
-    /// What steps of this thread changed and no optimiser decided on.
+    /// Statistics that forward passes of this thread changed since an optimiser last ended a step.
     static CHANGED: RefCell<Vec<WeakParameter>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a look at a step, an instance or a pair of intervals counts as; about what it takes on one core. `cargo run --release -p
-/// remat-graph --example quality` shows both times.
+/// The time that the clock adds for one look. A look is one step, one instance of a storage or one pair of intervals that the search
+/// reads. A core of a common processor takes about as long.
 const LOOK_NS: u64 = 3;
 
 /// Counts looks; clones count together.

@@ -171,7 +171,7 @@ struct Told {
 }
 
 impl Told {
-    /// How many are kept: what asks for more than those missed so many errors that all of them count as its own.
+    /// How many are kept. A step that lies further back is forgotten.
     const KEPT: usize = 64;
 
     fn note(&self, caller: Caller, step: u64) {

@@ -118,7 +118,7 @@ pub(crate) fn time_bound(p: &Problem, budget: u64, at: &[usize], clock: &Clock, 
     p.base_time_ns() + best
 }
 
-/// What an operator costs a cut before its flow, in looks.
+/// Looks that building the network of a minimum cut takes for each operator.
 const CUT_LOOKS: usize = 16;
 
 /// Bisections of the price; each halves its logarithm's range.

@@ -145,9 +145,9 @@ fn apply(m: &Model, state: &mut State, moves: &[Move]) {
 /// move would be most of the work.
 const CANDIDATES_PER_MOVE: usize = 256;
 
-/// What a unit or an input of a closure costs, in looks.
+/// Looks that a repair takes for each unit that a move runs again, and for each of its inputs.
 const CLOSURE_LOOKS: usize = 16;
-/// What weighing a move costs beside its closure, in looks.
+/// Looks that a repair takes to weigh one move, beside those for its units.
 const MOVE_LOOKS: usize = 40;
 
 struct Search<'m> {

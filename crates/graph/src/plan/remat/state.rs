@@ -52,7 +52,7 @@ pub(crate) struct State {
     block_loads: Vec<u64>,
 }
 
-/// What a step of an evaluation costs, in looks.
+/// Looks that the evaluation of a sequence takes for each of its steps.
 const EVALUATION_LOOKS: usize = 12;
 
 /// Steps whose largest load is kept.
