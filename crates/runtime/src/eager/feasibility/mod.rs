@@ -55,6 +55,15 @@ impl Worker {
     /// A command is about to make leaves of so many bytes: where memory is short, what could not be made again beside them
     /// becomes a leaf, and leaves go whose results are smaller.
     pub(in crate::eager) fn before_growth(&mut self, bytes: usize) -> std::result::Result<(), OpFailure> {
+        self.before_growth_to(bytes, &[])
+    }
+
+    /// The same for leaves that are `coming` from what is there or can be made again, of which nothing becomes one before.
+    pub(in crate::eager) fn before_growth_to(
+        &mut self,
+        bytes: usize,
+        coming: &[StorageId],
+    ) -> std::result::Result<(), OpFailure> {
         let is_safe = |w: &Worker| w.feasibility.most_bytes <= w.room_after(bytes);
         if bytes == 0 || self.budget.is_none() || !self.eviction.is_short() || is_safe(self) {
             return Ok(());
@@ -66,7 +75,8 @@ impl Worker {
         self.surely(Worker::release_leaves)?;
         for id in self.named_deepest_last() {
             let is_lost = |w: &Worker| w.is_in_reach(id, w.room_after(0)) && !w.is_in_reach(id, w.room_after(bytes));
-            let Some(s) = self.table.storage(id).filter(|s| s.recipe.is_some()) else { continue };
+            let is_open = |s: &&Storage| s.recipe.is_some() && !coming.contains(&id);
+            let Some(s) = self.table.storage(id).filter(is_open) else { continue };
             if is_lost(self) && padded(s.bytes) <= self.room_after(bytes) {
                 self.surely(|w| w.make_leaves(&[id]))?;
             }

@@ -10,13 +10,14 @@ use super::rehearse::Way;
 use super::{CommandGroup, Item};
 use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
-use crate::eager::failure::{Failure, HeldBack, OpFailure};
+use crate::eager::failure::{Caller, Failure, HeldBack, OpFailure};
 use crate::eager::handle::TensorId;
 use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::schedule::Needs;
 use crate::eager::step_planner::CommandKind;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
+use crate::report::Kind;
 
 impl Worker {
     pub(in crate::eager) fn run_group(&mut self, mut g: CommandGroup) {
@@ -148,8 +149,12 @@ impl Worker {
     /// for the updates. False if it has not: nothing was done then.
     fn prepare_in_schedule(&mut self, g: &CommandGroup) -> std::result::Result<bool, OpFailure> {
         self.running = "step";
-        let mut x: SmallVec<[Input; 4]> = g.needs.iter().filter_map(|(id, _)| self.table.kept(id).cloned()).collect();
-        x.extend(self.ended_results(g).into_iter().map(whole));
+        // Now, for what this runs may evict what the schedule is about to bring back.
+        match self.before_growth_to(self.growth_of_needs(g), &self.becoming_state(g)) {
+            Err(stop) if stop.is_shortfall() => return Ok(false),
+            done => done?,
+        }
+        let x: SmallVec<[Input; 4]> = self.becoming_state(g).into_iter().map(whole).collect();
         let beside = self.bytes_beside_all(g);
         let acted = self.schedule.position();
         let needs = Needs { x, beside };
@@ -175,11 +180,24 @@ impl Worker {
         if is_missing(self) {
             return Err(Error::new(ErrorKind::Internal, "the schedule has what the device has not").into());
         }
-        self.commit_needs(g)?;
+        for &(id, kind) in &g.needs {
+            self.commit_need(id, kind, g.caller, 0)?;
+        }
         match self.keep_results(g) {
             true => Ok(true),
             false => Err(Error::new(ErrorKind::Internal, "what the schedule has at once did not fit").into()),
         }
+    }
+
+    /// What the group needs, and other results that its updates end.
+    fn becoming_state(&self, g: &CommandGroup) -> Vec<StorageId> {
+        let needs = g.needs.iter().filter_map(|(id, _)| Some(self.table.kept(id)?.storage));
+        needs.chain(self.ended_results(g)).collect()
+    }
+
+    /// Bytes by which leaves grow when what the group needs becomes state.
+    fn growth_of_needs(&self, g: &CommandGroup) -> usize {
+        g.needs.iter().map(|n| self.growth_of_commit(n.0)).sum()
     }
 
     /// What goes before the updates, in the canonical way.
@@ -311,15 +329,25 @@ impl Worker {
             self.unpin(&x);
         }
         for &(id, kind) in &g.needs {
-            let command = Command::Commit { id, kind, caller: g.caller };
-            if self.recording.is_some() {
-                self.record_command(&command);
-            }
-            self.before_use(CommandKind::Commit, id);
-            self.before_growth(self.growth_of_commit(id))?;
-            self.try_commit(id, kind)?;
+            self.commit_need(id, kind, g.caller, self.growth_of_commit(id))?;
         }
         Ok(())
+    }
+
+    /// Makes a tensor state, by which leaves grow by `growth` bytes that nothing was done for yet.
+    fn commit_need(
+        &mut self,
+        id: TensorId,
+        kind: Kind,
+        caller: Caller,
+        growth: usize,
+    ) -> std::result::Result<(), OpFailure> {
+        if self.recording.is_some() {
+            self.record_command(&Command::Commit { id, kind, caller });
+        }
+        self.before_use(CommandKind::Commit, id);
+        self.before_growth(growth)?;
+        self.try_commit(id, kind)
     }
 
     /// True if every command fits whatever goes in which order: inputs are there, and what is not updated in place has room.
