@@ -18,6 +18,8 @@ from .forms import Form, name_of
 from .run import Outcome
 
 CARRIED = 64.0
+# calls after which a compiled function that was traced at each of them will never be done
+SETTLED = 6
 FLOOR = {"float64": 1e-12, "float32": 3e-6}
 ILL = {"float64": 1e-6, "float32": 1e-2}
 Notes = Sequence[Tuple[str, np.ndarray]]
@@ -29,7 +31,7 @@ class Failure:
 
     Kinds: `torch` (another value than PyTorch's), `bits` (other bits than the plain form's), `silent` (other bits, and a refusal
     that came later), `mixed` (parameters of no version), `told again` (a failure that was told is told once more), `poisoned` (a
-    failure that is told first without figures), `verdict` (a budget that suffices in one form and not in another), `peak`, `hang`,
+    failure that is told first without figures), `retraced` (a compiled function that is traced at every call), `verdict` (a budget that suffices in one form and not in another), `peak`, `hang`,
     `memory`, `crash`, `panic`, `error` (any other error).
     """
 
@@ -109,6 +111,9 @@ def compare_forms(plain: Outcome, other: Outcome, form: Form, versions: Optional
         failures.append(Failure("bits" if other.is_whole else "silent", form, different))
     elif other.is_whole and len(want) != len(got):
         failures.append(Failure("bits", form, f"{len(got)} values instead of {len(want)}"))
+    for traces, calls, shapes in told.get("compiled", []):
+        if traces == calls >= SETTLED and 2 * shapes <= calls:
+            failures.append(Failure("retraced", form, f"{traces} traces of {calls} calls with {shapes} shapes"))
     budget = other.form.get("budget")
     if budget is not None and told["peak_bytes"] > budget:
         failures.append(Failure("peak", form, f"{told['peak_bytes']} of {budget} bytes"))

@@ -25,6 +25,8 @@ class Frame:
         self.kept: List[Tuple[str, Any]] = []
         self.step_starts: List[float] = []
         self.versions: List[Tuple[str, str]] = []
+        # of each compiled function: how often it was traced, how often it was called, with how many shapes
+        self.compiled: List[Callable[[], Tuple[int, int, int]]] = []
         self.optimizers: List[Any] = []
         # parameters in the order in which optimisers named them first, and sets whose earlier versions nobody knows
         self.parameters: List[Any] = []

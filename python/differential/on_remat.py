@@ -71,8 +71,18 @@ def lbfgs_step(optimizer: Any, loss: Callable[[], torch.Tensor]) -> Any:
 
 
 def compiled(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled in forms that say so."""
-    return torch.compile(f) if _form.get("compiled") else f
+    """The function, compiled in forms that say so. How often it was traced, and for how many calls and shapes, is told."""
+    if not _form.get("compiled"):
+        return f
+    made = torch.compile(f)
+    shapes: List[Any] = []
+    FRAME.compiled.append(lambda: (made.traces, len(shapes), len(set(shapes))))
+
+    def call(*args: Any) -> Any:
+        shapes.append(tuple(a.shape for a in args))
+        return made(*args)
+
+    return call
 
 
 def sync() -> None:
@@ -98,16 +108,20 @@ def _stepping(of: Any) -> Any:
             self._watched += params
 
         def step(self, *args: Any) -> Any:
-            plant = _form.get("plant")
-            old = [p.detach() for p in self._watched] if plant in ("old", "half") and len(FRAME.step_starts) == 2 else []
             super().step(*args)
-            # planted: an update that was lost without a word, whole or in part
-            for p, value in list(zip(self._watched, old))[: len(old) if plant == "old" else 1]:
-                p.set_(value)
             FRAME.stepped(self)
 
-    Stepping.__name__ = of.__name__
-    return Stepping
+    class Losing(Stepping):
+        # planted: an update that was lost without a word, whole or in part. What this reads decides when a compiled step is traced again,
+        # so that only runs with a plant have it
+        def step(self, *args: Any) -> Any:
+            old = [p.detach() for p in self._watched] if len(FRAME.step_starts) == 2 else []
+            super().step(*args)
+            for p, value in list(zip(self._watched, old))[: len(old) if _form["plant"] == "old" else 1]:
+                p.set_(value)
+
+    Stepping.__name__ = Losing.__name__ = of.__name__
+    return Losing if _form.get("plant") in ("old", "half") else Stepping
 
 
 def _parameters_of(optimizer: Any) -> List[Any]:

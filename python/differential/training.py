@@ -42,7 +42,7 @@ class Training:
         self.n = draw.of(WIDTHS)
         self.batch = draw.of((2, 5, 8, 16, 16, 33, 64, 64, 128))
         self.length = draw.of((1, 3, 5, 8, 12, 16))
-        self.is_ragged = draw.chance(0.3) and kind not in ("compiled", "stateful")
+        self.is_ragged = draw.chance(0.3) and kind != "stateful"
         self.takes: Shape = draw.of([(draw.of(WIDTHS),), (self.length, draw.of(WIDTHS)), (self.length, draw.of(WIDTHS)), ("tokens",)])
         if kind in ("penalty", "replay") and self.takes == ("tokens",):
             self.takes = (self.n,)
@@ -112,8 +112,10 @@ class Training:
 
     def loss(self, y: str, width: int, target: str = "") -> str:
         """A number of a matrix."""
+        # each term of an absolute loss counts a power of two, so that sums of signs are exact: where they cancel, what is left of a mean
+        # is rounding, which an optimiser that divides by its size makes large
         kinds = ["{y}.square().mean()", "F.smooth_l1_loss({y}, {t})", "F.mse_loss({y}, {t})", "F.mse_loss({y}, {t})",
-                 "torch.logsumexp({y}, dim=1).mean()", "F.l1_loss({y}, {t})", "F.softplus(-{y}).mean()",
+                 "torch.logsumexp({y}, dim=1).mean()", "0.0078125 * F.l1_loss({y}, {t}, reduction='sum')", "F.softplus(-{y}).mean()",
                  "(1.0 - F.cosine_similarity({y}, {t}, dim=1)).mean()", "({y} * {t}).sum(dim=1).abs().mean()"]
         if width > 2:
             kinds += ["F.cross_entropy({y}, {i})"] * 2
@@ -333,7 +335,8 @@ class Training:
             nets.append(more)
             lines.append(f"y = {more}(y)")
         opts = [self.optimizer(nets)] if self.draw.chance(0.6) else [self.optimizer([net]) for net in nets]
-        lines.append(f"loss = {self.draw.of(('F.mse_loss(y, t)', 'F.l1_loss(y, t)', '(y * t).mean() + y.square().mean()'))}")
+        losses = ("F.mse_loss(y, t)", "0.0078125 * F.l1_loss(y, t, reduction='sum')", "(y * t).mean() + y.square().mean()")
+        lines.append(f"loss = {self.draw.of(losses)}")
         lines.append("loss.backward()")
         if self.draw.chance(0.3):
             lines.append(f"nn.utils.clip_grad_norm_(list({net}.parameters()), 0.5)")
@@ -358,7 +361,7 @@ class Training:
 
     def schedule(self) -> None:
         opts = [name for name, nets in self.optimizers if nets]
-        if not opts or self.kind == "compiled":
+        if not opts:
             return
         self.draw.trait("schedule")
         opt, name = self.draw.of(opts), self.draw.name("rate")
@@ -418,7 +421,7 @@ class Training:
             self.after.append([f"if k == 1:", f"    {self.draw.of(opts)}.param_groups[0]['lr'] = 0.007"])
 
     def freeze(self) -> None:
-        if self.nets and self.kind not in ("penalty", "compiled", "lbfgs"):
+        if self.nets and self.kind not in ("penalty", "lbfgs"):
             self.draw.trait("frozen")
             net = self.nets[-1][0]
             other = "" if len(self.nets) > 1 and self.kind not in ("gan", "alternating", "two_losses", "teacher") else "next(iter("
@@ -431,7 +434,7 @@ class Training:
 
     def new_optimizer(self) -> None:
         opts = [(name, nets) for name, nets in self.optimizers if nets]
-        if opts and self.kind != "compiled":
+        if opts:
             self.draw.trait("new optimiser")
             name, nets = self.draw.of(opts)
             p = " + ".join(f"list({net}.parameters())" for net in nets)

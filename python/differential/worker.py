@@ -81,6 +81,8 @@ def _run(source: str, path: str, form: Dict[str, Any]) -> Dict[str, Any]:
         result["peak_bytes"] = device.peak_bytes + (1 << 40 if form.get("plant") == "peak" else 0)
         result["ops"] = stats["executed_ops"] + stats["recomputed_ops"]
         result["recomputed_ops"] = stats["recomputed_ops"]
+        result["compiled"] = [f() for f in frame.compiled]
+        frame.compiled.clear()
         names.clear()
         gc.collect()
         device.close()

@@ -4,6 +4,7 @@ import inspect
 from typing import Any, AsyncGenerator, Callable, Generator, List, Optional, Sequence, Tuple, Union
 
 from . import _remat
+from ._creation import full
 from ._remat import Tensor
 
 
@@ -164,6 +165,16 @@ class Context:
 
     def __init__(self) -> None:
         self.saved_tensors: Tuple[Tensor, ...] = ()
+        self._materializes = True
+
+    def set_materialize_grads(self, on: bool) -> None:
+        """Whether `backward` gets zeros for a result that nothing depends on, which is so unless set otherwise in `forward`, or None.
+
+        >>> import remat
+        >>> ctx = remat.Context()
+        >>> ctx.set_materialize_grads(False)
+        """
+        self._materializes = bool(on)
 
     def save_for_backward(self, *tensors: Tensor) -> None:
         """Keeps tensors until the graph is freed. Where gradients are differentiated again, arguments and results have their history.
@@ -178,7 +189,7 @@ class Context:
 class Function:
     """A function with a gradient of one's own: a class with static methods `forward(ctx, ..)` and `backward(ctx, ..)`.
 
-    `backward` gets a gradient for each result, None where there is none, and gives one for each argument of `forward`, None for
+    `backward` gets a gradient for each result, zeros where nothing depends on it, and gives one for each argument of `forward`, None for
     what is no tensor or needs none. The call is `apply`.
 
     >>> import remat
@@ -219,10 +230,13 @@ class Function:
         # the graph keeps them: the context, which the rule holds, must not keep a result that leads back to it
         saved = [_place(t, tensors, results) for t in ctx.saved_tensors]
         ctx.saved_tensors = ()
+        like = [(r.shape, r.dtype, r.device) if isinstance(r, Tensor) else None for r in results]
 
         def rule(dy: List[Any], kept: List[Tensor]) -> Tuple[Any, ...]:
             is_kept = _remat.is_grad_enabled()
             ctx.saved_tensors = tuple(kept)
+            if ctx._materializes:
+                dy = [full(of[0], 0, of[1], of[2]) if d is None and of is not None else d for d, of in zip(dy, like)]
             try:
                 # it may take gradients of what it computes; nothing of that is in the gradients that it gives, unless they are
                 # to be differentiated again

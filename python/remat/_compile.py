@@ -3,6 +3,7 @@ import dataclasses
 import functools
 import json
 import threading
+import warnings
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -246,8 +247,15 @@ class _Form:
             )
 
 
+RETRACED = 8
+"""Calls in a row that are all traced, after which a warning says so."""
+
+
 class CompiledFunction:
     """What `remat.compile` makes of a function, which is called as that is. `traces` counts how often it was compiled.
+
+    A trace and a plan take much longer than a call. A function that is traced at each of eight calls gives a RuntimeWarning that names
+    what was another each time.
 
     >>> import remat
     >>> f = remat.compile(lambda x: x * 2)
@@ -265,6 +273,9 @@ class CompiledFunction:
         # the one used last stands last
         self._forms: List[_Form] = []
         self._let_go = 0
+        # calls in a row that were traced, and what made the last of them another form
+        self._in_a_row = 0
+        self._reason = ""
         # calls of several threads wait for one another
         self._lock = threading.RLock()
 
@@ -291,7 +302,12 @@ class CompiledFunction:
                 return form.call((args, kwargs), described, histories)
             finally:
                 if form.traces != before:
+                    self._in_a_row += 1
                     self._trim()
+                else:
+                    self._in_a_row = 0
+                if self._in_a_row == RETRACED:
+                    self._warn()
 
     def _form(self, key: Any, device: Device, objects: List[Any]) -> _Form:
         for at in range(len(self._forms) - 1, -1, -1):
@@ -300,9 +316,31 @@ class CompiledFunction:
                 if at + 1 < len(self._forms):
                     self._forms.append(self._forms.pop(at))
                 return form
+        self._reason = self._difference(key)
         form = _Form(self._f, key, device, self._options, objects)
         self._forms.append(form)
         return form
+
+    def _difference(self, key: Any) -> str:
+        """In what a call differs from the ones of the form that was used last."""
+        last = self._forms[-1] if self._forms else None
+        if last is None or not last.is_alive:
+            return "an object that it was compiled for is gone each time"
+        if last.key == key:
+            return f"`{last.guards.broken()}`, which it reads from outside, is another each time"
+        structure, signatures, _ = (a == b for a, b in zip(last.key, key))
+        if not structure:
+            return "constants among its arguments, or how they are put together, are others each time"
+        if not signatures:
+            return "shapes or dtypes of its arguments, or whether they have gradients, are others each time"
+        return "the device, the generator or whether gradients are recorded is another each time"
+
+    def _warn(self) -> None:
+        name = getattr(self._f, "__qualname__", type(self._f).__name__)
+        warnings.warn(
+            f"the compiled function `{name}` was traced and planned anew at each of {RETRACED} calls: {self._reason}. Keep it the same, give "
+            "numbers that change as tensors, or do not compile the function", RuntimeWarning, stacklevel=3,
+        )
 
     def _trim(self) -> None:
         """Lets go what is not kept: forms without a graph, and those used longest ago."""

@@ -407,3 +407,27 @@ def test_a_backward_that_computes_again_takes_gradients_of_that():
         x = remat.tensor(2.0, requires_grad=True)
         Cube.apply(x).backward()
         assert x.grad.item() == 12.0 and not x.grad.requires_grad
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_backward_gets_zeros_for_a_result_that_nothing_depends_on(used, device):
+    seen = []
+
+    class Two(remat.Function):
+        @staticmethod
+        def forward(ctx, x, materialises):
+            ctx.set_materialize_grads(materialises)
+            return x * 0.5, x.sin().sum()
+
+        @staticmethod
+        def backward(ctx, *dy):
+            seen.append([d if d is None else d.tolist() for d in dy])
+            return next(d for d in dy if d is not None) * remat.ones(3), None
+
+    x = remat.ones(3).requires_grad_()
+    for materialises in (True, False):
+        Two.apply(x, materialises)[used].sum().backward()
+    none = [[0.0, 0.0, 0.0], 0.0]
+    ones = [[1.0, 1.0, 1.0], 1.0]
+    assert seen[0] == [ones[j] if j == used else none[j] for j in range(2)]
+    assert seen[1] == [ones[j] if j == used else None for j in range(2)]

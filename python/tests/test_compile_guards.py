@@ -7,6 +7,7 @@ import itertools
 import random
 import threading
 import time
+import warnings
 import weakref
 
 import pytest
@@ -626,3 +627,51 @@ def test_statistics_that_are_updated_before_a_size_are_updated_once(device):
         return values, {k: v.tolist() for k, v in norm.state_dict().items()}
 
     assert run(True) == run(False)
+
+
+# what is never done
+
+
+def warned(f, calls):
+    """Texts of the warnings of calls."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for args in calls:
+            f(*args)
+    assert all(w.category is RuntimeWarning and w.filename == __file__ for w in seen)
+    return [str(w.message) for w in seen]
+
+
+def test_a_function_that_every_call_traces_says_what_is_another_each_time(device):
+    x, log = remat.ones(2), []
+
+    def logged(x):
+        return x * (1.0 if len(log) < 100 else 2.0)
+
+    f = remat.compile(logged)
+    (text,) = warned(lambda k: (f(x), log.append(k)), ((k,) for k in range(20)))
+    assert "`log`, which it reads from outside" in text and "logged` was traced and planned anew at each of 8 calls" in text
+    (text,) = warned(remat.compile(lambda x, k: x * k), ((x, k) for k in range(20)))
+    assert "constants among its arguments" in text
+    (text,) = warned(remat.compile(lambda x: x * 2), ((remat.ones(k + 1),) for k in range(20)))
+    assert "shapes or dtypes" in text
+
+
+def test_a_function_whose_forms_come_again_says_nothing(device):
+    f = remat.compile(lambda x: x * 2)
+    assert warned(f, ((remat.ones(1 + k % 7),) for k in range(40))) == [] and f.traces == 7
+    net = nn.Linear(2, 2)
+    rated = optim.SGD(net.parameters(), lr=0.1)
+
+    @remat.compile
+    def step(x):
+        loss = net(x).square().mean()
+        loss.backward()
+        rated.step()
+        return loss.detach()
+
+    def scheduled(x):
+        rated.param_groups[0]["lr"] *= 0.9
+        return step(x)
+
+    assert warned(scheduled, ((remat.ones(3, 2),) for _ in range(20))) == [] and step.traces == 1

@@ -121,27 +121,6 @@ def test_groups_are_dictionaries_that_write_through(device):
     optimizer.zero_grad(set_to_none=True)
 
 
-@pytest.mark.parametrize("name, options", [
-    ("StepLR", {"step_size": 3, "gamma": 0.5}),
-    ("MultiStepLR", {"milestones": [2, 5]}),
-    ("ExponentialLR", {"gamma": 0.9}),
-    ("CosineAnnealingLR", {"T_max": 8, "eta_min": 0.01}),
-    ("LambdaLR", {"lr_lambda": lambda epoch: 1 / (1 + epoch)}),
-])
-def test_schedulers_agree_with_pytorch(name, options, device):
-    torch = pytest.importorskip("torch")
-    mine = optim.SGD([{"params": [nn.Parameter(remat.ones(1))], "lr": 0.3}, {"params": [nn.Parameter(remat.ones(1))]}], lr=0.1)
-    theirs = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.ones(1))], "lr": 0.3}, {"params": [torch.nn.Parameter(torch.ones(1))]}], lr=0.1)
-    a, b = getattr(optim.lr_scheduler, name)(mine, **options), getattr(torch.optim.lr_scheduler, name)(theirs, **options)
-    for _ in range(8):
-        assert a.get_last_lr() == pytest.approx(b.get_last_lr())
-        theirs.step(), a.step(), b.step()
-    state, rates = a.state_dict(), a.get_last_lr()
-    again = getattr(optim.lr_scheduler, name)(mine, **options)
-    again.load_state_dict(state)
-    assert again.get_last_lr() == rates
-
-
 def test_a_plateau_agrees_with_pytorch(device):
     torch = pytest.importorskip("torch")
     for mode in ("min", "max"):

@@ -21,9 +21,17 @@ from .. import _remat
 from . import Optimizer, one_cycle
 
 
+def _first_rates(optimizer: Optimizer) -> List[float]:
+    """The rate that each group had before any scheduler set it."""
+    known: List[float] = vars(optimizer).setdefault("_first_rates", [])
+    known.extend(g["lr"] for g in optimizer.groups[len(known):])
+    return list(known)
+
+
 class LRScheduler:
-    """Sets the rates of an optimiser's groups at once and at every `step`: a subclass says `rate(base, epoch)`, of a group's first
-    rate and the number of steps.
+    """Sets the rates of an optimiser's groups at once and at every `step`: a subclass says `rate(base, epoch)`, of the rate that a group
+    had before any scheduler set it and the number of steps, or `get_lr()`, of all groups. The first of both forgets a rate that the
+    program or another scheduler set meanwhile; the schedulers here that multiply the present rate, as PyTorch's do, go on from it.
 
     >>> import remat
     >>> class Halved(remat.optim.lr_scheduler.LRScheduler):
@@ -36,7 +44,7 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer):
         self.optimizer = optimizer
-        self.base_lrs: List[float] = [g["lr"] for g in optimizer.groups]
+        self.base_lrs: List[float] = _first_rates(optimizer)
         self.last_epoch = 0
         self._set()
 
@@ -44,9 +52,16 @@ class LRScheduler:
         """The rate of a group that began with `base`, after `epoch` steps."""
         raise NotImplementedError(f"{type(self).__name__} has no `rate`")
 
+    def get_lr(self) -> List[float]:
+        """The rate of each group after `last_epoch` steps."""
+        return [self.rate(base, self.last_epoch) for base in self.base_lrs]
+
     def _set(self) -> None:
-        for i, base in enumerate(self.base_lrs):
-            self.optimizer.set_group(i, lr=self.rate(base, self.last_epoch))
+        self._put(self.get_lr())
+
+    def _put(self, rates: Sequence[float]) -> None:
+        for i, rate in enumerate(rates):
+            self.optimizer.set_group(i, lr=float(rate))
 
     def step(self) -> None:
         """Goes on by one, and sets the rates."""
@@ -58,13 +73,27 @@ class LRScheduler:
         return [g["lr"] for g in self.optimizer.groups]
 
     def state_dict(self) -> Dict[str, Any]:
-        """The position and the first rates, for `load_state_dict`."""
-        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
+        """The position, the first rates and the present ones, for `load_state_dict`."""
+        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "_last_lr": self.get_last_lr()}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave, and sets the rates."""
         self.last_epoch, self.base_lrs = int(state["last_epoch"]), [float(v) for v in state["base_lrs"]]
-        self._set()
+        # states of before know no present rates
+        self._put(state.get("_last_lr") or [self.rate(base, self.last_epoch) for base in self.base_lrs])
+
+
+class _Following(LRScheduler):
+    """Makes a rate of the one that the group has."""
+
+    def next_rate(self, lr: float, base: float) -> float:
+        """The rate of a group after step `last_epoch`, which had `lr` until then."""
+        raise NotImplementedError(f"{type(self).__name__} has no `next_rate`")
+
+    def get_lr(self) -> List[float]:
+        """The rate of each group after `last_epoch` steps, of what it is now."""
+        now = self.get_last_lr()
+        return now if self.last_epoch == 0 else [self.next_rate(lr, base) for lr, base in zip(now, self.base_lrs)]
 
 
 class LambdaLR(LRScheduler):
@@ -87,16 +116,22 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """Not of one group alone: `_set` has the function of each."""
+        """Not of one group alone: `get_lr` has the function of each."""
         raise NotImplementedError("each group has a function of its own")
 
-    def _set(self) -> None:
-        for i, (base, f) in enumerate(zip(self.base_lrs, self.lr_lambdas)):
-            self.optimizer.set_group(i, lr=float(base * f(self.last_epoch)))
+    def get_lr(self) -> List[float]:
+        """The rate of each group after `last_epoch` steps."""
+        return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave, and sets the rates."""
+        super().load_state_dict({**state, "_last_lr": state.get("_last_lr") or [
+            float(base) * f(int(state["last_epoch"])) for base, f in zip(state["base_lrs"], self.lr_lambdas)
+        ]})
 
 
-class StepLR(LRScheduler):
-    """`base gamma^floor(epoch / step_size)`.
+class StepLR(_Following):
+    """The present rate times `gamma` at every `step_size`th step: `base gamma^floor(epoch / step_size)` where nothing else sets it.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -114,12 +149,16 @@ class StepLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """The rate after `epoch` steps."""
+        """The rate after `epoch` steps, where nothing else sets it."""
         return base * self.gamma ** (epoch // self.step_size)
 
+    def next_rate(self, lr: float, base: float) -> float:
+        """The rate of a group that had `lr`."""
+        return lr if self.last_epoch % self.step_size else lr * self.gamma
 
-class MultiStepLR(LRScheduler):
-    """`base gamma^k`, where `k` of the milestones are at or before the epoch.
+
+class MultiStepLR(_Following):
+    """The present rate times `gamma` at each milestone: `base gamma^k` after `k` of them, where nothing else sets it.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -135,12 +174,16 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """The rate after `epoch` steps."""
+        """The rate after `epoch` steps, where nothing else sets it."""
         return base * self.gamma ** bisect.bisect_right(self.milestones, epoch)
 
+    def next_rate(self, lr: float, base: float) -> float:
+        """The rate of a group that had `lr`."""
+        return lr * self.gamma ** self.milestones.count(self.last_epoch)
 
-class ExponentialLR(LRScheduler):
-    """`base gamma^epoch`.
+
+class ExponentialLR(_Following):
+    """The present rate times `gamma` at every step: `base gamma^epoch` where nothing else sets it.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -156,12 +199,17 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """The rate after `epoch` steps."""
+        """The rate after `epoch` steps, where nothing else sets it."""
         return base * self.gamma**epoch
 
+    def next_rate(self, lr: float, base: float) -> float:
+        """The rate of a group that had `lr`."""
+        return lr * self.gamma
 
-class CosineAnnealingLR(LRScheduler):
-    """`eta_min + (base - eta_min) (1 + cos(pi epoch / T_max)) / 2` (Loshchilov and Hutter, ICLR 2017).
+
+class CosineAnnealingLR(_Following):
+    """`eta_min + (base - eta_min) (1 + cos(pi epoch / T_max)) / 2` where nothing else sets the rate (Loshchilov and Hutter, ICLR 2017):
+    what the present one is above `eta_min` changes in the proportion in which that does.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -179,8 +227,16 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """The rate after `epoch` steps."""
+        """The rate after `epoch` steps, where nothing else sets it."""
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+
+    def next_rate(self, lr: float, base: float) -> float:
+        """The rate of a group that had `lr`."""
+        before, now = ((1 + math.cos(math.pi * epoch / self.T_max)) / 2 for epoch in (self.last_epoch - 1, self.last_epoch))
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
+            # at the foot of the wave there is no proportion
+            return lr + (base - self.eta_min) * now
+        return self.eta_min + (lr - self.eta_min) * now / before
 
 
 class OneCycleLR(LRScheduler):
@@ -227,6 +283,11 @@ class OneCycleLR(LRScheduler):
     def rate(self, base: float, epoch: int) -> float:
         """Not of one group alone: `_set` has the cycle of each."""
         raise NotImplementedError("each group has a cycle of its own")
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave, and sets rates and momenta."""
+        self.last_epoch, self.base_lrs = int(state["last_epoch"]), [float(v) for v in state["base_lrs"]]
+        self._set()
 
     def _set(self) -> None:
         if self.last_epoch >= self.total_steps:
