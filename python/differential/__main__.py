@@ -115,6 +115,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of processor time after which a run hangs")
     parser.add_argument("--no-torch", action="store_true", help="compare the forms of Remat among themselves alone")
     parser.add_argument("--torch-only", action="store_true", help="compare the plain form with PyTorch alone")
+    parser.add_argument("--times", type=int, default=1, help="as many steps of each program: a soak, which PyTorch is not compared with")
     parser.add_argument("--shrink", type=float, default=60.0, metavar="SECONDS", help="for each failing program; 0 keeps them as they are")
     parser.add_argument("--keep", type=int, default=2, help="how many cases of one kind are kept")
     parser.add_argument("--save", type=pathlib.Path, metavar="FOLDER", help="write shrunk cases there")
@@ -128,7 +129,11 @@ def main(arguments: Optional[List[str]] = None) -> int:
     report = Report()
     kept: Counter = collections.Counter()
     start = time.monotonic()
-    with Checker(args.limit, not args.no_torch) as checker:
+    if args.times < 1:
+        parser.error("argument --times: must be at least 1")
+    if args.times > 1 and args.torch_only:
+        parser.error("argument --times: PyTorch is not compared with")
+    with Checker(args.limit * args.times, not args.no_torch and args.times == 1, times=args.times) as checker:
         for program, forms in _programs(args, start):
             checked = checker.check(program, [{"torch": True}] if args.torch_only else forms)
             report.add(checked)

@@ -36,10 +36,11 @@ class Checked:
 
 
 class Checker:
-    """Runs programs in all forms. `with_torch` compares with PyTorch, if it is installed."""
+    """Runs programs in all forms, `times` as many steps of each. `with_torch` compares with PyTorch, if it is installed."""
 
-    def __init__(self, limit_s: float = LIMIT_S, with_torch: bool = True, plant: Optional[str] = None):
+    def __init__(self, limit_s: float = LIMIT_S, with_torch: bool = True, plant: Optional[str] = None, times: int = 1):
         self.limit_s = limit_s
+        self.times = times
         self.plant = plant
         self._folder = tempfile.TemporaryDirectory(prefix="differential-")
         folder = pathlib.Path(self._folder.name)
@@ -62,6 +63,8 @@ class Checker:
             given["budget"] = budget
         if self.plant is not None and (budget is not None or form.get("compiled")):
             given["plant"] = self.plant
+        if self.times > 1:
+            given["times"] = self.times
         return self.remat.run(program.source, {**given, "precision": program.precision}, self.limit_s)
 
     def plain(self, program: Program) -> Outcome:
@@ -114,8 +117,9 @@ class Checker:
         made.failures += agreement.failures
 
     def check(self, program: Program, forms: Optional[Sequence[Form]] = None) -> Checked:
-        """Runs a program in its forms, or in those given, and compares."""
+        """Runs a program in its forms, or in those given, and compares. A form that was kept says how many times the steps were."""
         made = Checked(program)
+        self.times = max([self.times, *(form.get("times", 1) for form in forms or ())])
         plain = self.plain(program)
         made.runs += 1
         if forms is None or any(form.get("torch") for form in forms):
@@ -129,6 +133,7 @@ class Checker:
         ends: List[Tuple[Form, Outcome]] = []
         versions: Optional[Sequence[Tuple[str, str]]] = None
         for form in forms_of(program) if forms is None else forms:
+            form = {**form, "times": self.times} if self.times > 1 else form
             if form.get("torch") or (any(f.kind == "hang" for f in made.failures) and ("share" in form or "least" in form)):
                 # a program that hangs under one budget does so under others: one wait is enough
                 continue

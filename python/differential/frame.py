@@ -67,8 +67,8 @@ class Frame:
                 self.note(f"grad of {name}.{part}", p.grad)
 
     def steps(self, n: int) -> Iterator[int]:
-        """`range(n)`, of training steps whose times are told."""
-        for k in range(n):
+        """`range(n)`, or so many times that, of training steps whose times are told."""
+        for k in range(n * self.form.get("times", 1)):
             self.step_starts.append(time.perf_counter())
             if self.form.get("plant") == "hang" and k == 1:
                 time.sleep(3600)

@@ -109,7 +109,8 @@ class BudgetError(Error, MemoryError):
         needed_bytes: what the operation needs at once.
         budget_bytes: the budget in force.
         least_bytes: no smaller budget can run this operation, in whatever way.
-        smallest_feasible_bytes: the smallest budget that is known to let it run.
+        smallest_feasible_bytes: the smallest budget that is known to let it run; `remat.smallest_budget` finds that of a program.
+        is_of_run: the figures are those of a whole compiled run, not of one operation.
         recompute_limit: where not the bytes but the work was too much, how many times that of the step it may be; else None.
         pinned: who holds bytes that cannot be evicted, largest first: pairs of a name and bytes.
 
@@ -126,6 +127,7 @@ class BudgetError(Error, MemoryError):
     budget_bytes: int = 0
     least_bytes: int = 0
     smallest_feasible_bytes: int = 0
+    is_of_run: bool = False
     recompute_limit: Optional[int] = None
     pinned: List[Tuple[str, int]] = []
 

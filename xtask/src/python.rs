@@ -24,8 +24,9 @@ pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     };
     let target = target(repo.root())?;
     let python = environment(&python, &target.join("python"))?;
-    // with the command, which one test compares with; both with the features that the other tests have
-    let built = cargo(repo.root()).args(["build", "-p", "remat-python", "-p", "remat-cli"]).status();
+    // With the command, which one test compares with. Tests are among what is built so that dependencies have the features that they
+    // have for the tests of Rust: otherwise everything would be built once more for those.
+    let built = cargo(repo.root()).args(["build", "--workspace", "--lib", "--bins", "--tests"]).status();
     if !built.map_err(|e| format!("cannot run cargo: {e}"))?.success() {
         return Ok(false);
     }

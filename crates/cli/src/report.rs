@@ -33,12 +33,5 @@ pub(crate) fn print_compiled(f: &MemoryFigures) {
 pub(crate) fn print_error(e: &Error) {
     note!("error: {e}");
     let Some(s) = e.shortfall() else { return };
-    note!("  operation: {}", s.op);
-    note!("  needed at once: {}", show(s.needed_bytes));
-    note!("  budget: {}", show(s.budget_bytes));
-    for p in &s.pinned {
-        note!("  pinned: {} by {}", show(p.bytes), p.by);
-    }
-    note!("  suffices for this operation: {}", show(s.smallest_feasible_bytes));
     note!("  no budget can do with less than: {}", show(s.least_bytes));
 }

@@ -126,7 +126,7 @@ impl Eager {
             return Ok(None);
         };
         state.has_planned = true;
-        let plan = Plan::new(trace, &self.options)?;
+        let plan = Plan::new(trace, &self.options, None)?;
         state.plans.push((values.to_vec(), plan.clone()));
         Ok(Some(plan))
     }

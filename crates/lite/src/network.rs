@@ -8,6 +8,7 @@ use bytes::Bytes;
 use remat_graph::ir::symbolic::{Dim, Symbolic};
 use remat_graph::ir::{Graph, GraphFile, GraphForm};
 use remat_onnx::{Port, Trace, Unsupported, ValueType};
+use remat_runtime::compile::SharedConstants;
 use remat_runtime::control_flow::registry;
 use remat_types::{Error, ErrorKind, Fact, Result};
 
@@ -39,6 +40,8 @@ pub struct Network {
     /// The model as it was read, until the first session takes it.
     model: Mutex<Option<Model>>,
     forms: Mutex<Vec<Form>>,
+    /// The weights of all forms.
+    weights: Arc<SharedConstants>,
 }
 
 fn is_fixed(port: &Port) -> bool {
@@ -109,6 +112,7 @@ impl Network {
             unsupported: model.unsupported(),
             model: Mutex::new(Some(model)),
             forms: Mutex::default(),
+            weights: Arc::default(),
         })
     }
 
@@ -250,7 +254,7 @@ impl Network {
             }
             (None, Model::Graph(_)) => return Err(Error::new(ErrorKind::Internal, "a graph without a graph")),
         };
-        Plan::new(trace, &self.options).map(Program::Compiled)
+        Plan::new(trace, &self.options, Some(self.weights.clone())).map(Program::Compiled)
     }
 
     /// The model again. Errors: those of reading it, of a file that has changed or gone since.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_graph::ir::{Origin, ValueId};
 use remat_onnx::{Labels, Trace, Value};
-use remat_runtime::compile::{CompileCx, CompiledGraph, stored_constant_bytes};
+use remat_runtime::compile::{CompileCx, CompiledGraph, SharedConstants, stored_constant_bytes};
 use remat_runtime::{Executable, Session, padded};
 use remat_types::{ErrorKind, HostTensor, Result};
 
@@ -17,7 +17,7 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Weights and other constants, which all sessions of these shapes share.
+    /// Weights and other constants, which all sessions of these shapes share, and those of other shapes as far as their plans have them.
     pub constant_bytes: usize,
     /// Inputs and outputs.
     pub io_bytes: usize,
@@ -47,9 +47,10 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Errors: Budget, with figures; Io for a spill folder that cannot be written to.
-    pub(crate) fn new(trace: Trace, options: &Options) -> Result<Plan> {
+    pub(crate) fn new(trace: Trace, options: &Options, shared: Option<Arc<SharedConstants>>) -> Result<Plan> {
         let compile = options.compile();
-        let cx = CompileCx { spill: options.spill()?, ..CompileCx::alone(options.threads, &compile) };
+        let spill = options.spill()?;
+        let cx = CompileCx { spill, shared, ..CompileCx::alone(options.threads, &compile) };
         let compiled = CompiledGraph::new(trace.graph, &cx, &compile).map_err(|e| match (e.kind(), &cx.spill) {
             (ErrorKind::Budget, None) => e.context("weights stay in memory, for there is no folder to spill to"),
             _ => e,

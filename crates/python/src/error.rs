@@ -73,6 +73,7 @@ fn shortfall<'py>(py: Python<'py>, s: &BudgetShortfall) -> PyResult<Bound<'py, P
     d.set_item("budget_bytes", s.budget_bytes)?;
     d.set_item("least_bytes", s.least_bytes)?;
     d.set_item("smallest_feasible_bytes", s.smallest_feasible_bytes)?;
+    d.set_item("is_of_run", s.is_of_run)?;
     d.set_item("recompute_limit", s.recompute_limit)?;
     let pinned: Vec<(&str, usize)> = s.pinned.iter().map(|p| (p.by.as_str(), p.bytes)).collect();
     d.set_item("pinned", pinned)?;

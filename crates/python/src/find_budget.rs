@@ -19,6 +19,7 @@ fn told(budget: Option<usize>, told: PyResult<Option<usize>>) -> PyResult<Result
             pinned: Vec::new(),
             least_bytes: 0,
             smallest_feasible_bytes: bytes,
+            is_of_run: true,
             recompute_limit: None,
         })),
     })

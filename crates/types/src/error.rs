@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::ByteSize;
 use crate::scope::{CallSite, Scope};
 
 /// `std::result::Result` with [`Error`].
@@ -95,8 +96,11 @@ pub struct BudgetShortfall {
     pub pinned: Vec<PinnedBytes>,
     /// No smaller budget can run this operation, in whatever way: what cannot be made again beside what it needs at once.
     pub least_bytes: usize,
-    /// The smallest budget that is known to let this operation run. Other operations of the program may need more.
+    /// The smallest budget that is known to let this operation run, or the compiled run where `is_of_run`. Others of the program may
+    /// need more.
     pub smallest_feasible_bytes: usize,
+    /// The figures are those of a whole compiled run, not of one operation.
+    pub is_of_run: bool,
     /// The bytes would do, but not within so many times the work of the step: the option of that name of the device.
     pub recompute_limit: Option<u32>,
 }
@@ -133,25 +137,29 @@ impl Error {
 
     /// The contract's error: `shortfall` says what was needed, what is pinned and what would suffice.
     pub fn budget(shortfall: BudgetShortfall) -> Self {
-        let mut message = match shortfall.recompute_limit {
-            None => format!(
-                "needs {} bytes at once, which do not fit the budget of {} bytes; {} bytes suffice for this operation, and no \
-                 fewer than {} can",
-                shortfall.needed_bytes,
-                shortfall.budget_bytes,
-                shortfall.smallest_feasible_bytes,
-                shortfall.least_bytes
+        let s = &shortfall;
+        let (needed, budget, enough) =
+            (ByteSize(s.needed_bytes), ByteSize(s.budget_bytes), ByteSize(s.smallest_feasible_bytes));
+        // To be copied into a program: what is rounded down would be refused.
+        let enough = format!("{enough} ({} bytes)", s.smallest_feasible_bytes);
+        let pinned: Vec<String> = s.pinned.iter().map(|p| format!("{} by {}", ByteSize(p.bytes), p.by)).collect();
+        let pinned = match pinned.is_empty() {
+            true => String::new(),
+            false => format!(" beside what is pinned ({})", pinned.join(", ")),
+        };
+        let message = match (s.recompute_limit, s.is_of_run) {
+            (None, false) => format!(
+                "needs {needed} at once, which do not fit the budget of {budget}{pinned}; this operation fits from {enough} on, \
+                 and smallest_budget (--find-budget of the command) finds what the whole program needs"
             ),
-            Some(times) => format!(
-                "cannot be met within {times} times the work of the step: in the budget of {} bytes more would run again than \
-                 that; what the program holds would stay in {} bytes, and the device's option recompute_limit allows more",
-                shortfall.budget_bytes, shortfall.smallest_feasible_bytes
+            (None, true) => format!(
+                "needs {needed} at once, which do not fit the budget of {budget}{pinned}; the whole run fits from {enough} on"
+            ),
+            (Some(times), _) => format!(
+                "cannot be met within {times} times the work of the step: in the budget of {budget} more would run again than \
+                 that; what the program holds would stay in {enough}, and the device's option recompute_limit allows more"
             ),
         };
-        for (i, p) in shortfall.pinned.iter().enumerate() {
-            message.push_str(if i == 0 { "; pinned: " } else { ", " });
-            message.push_str(&format!("{} bytes by {}", p.bytes, p.by));
-        }
         let mut e = Error::new(ErrorKind::Budget, message).with_op(&shortfall.op);
         e.edit().shortfall = Some(shortfall);
         e
@@ -320,14 +328,18 @@ mod tests {
             budget_bytes: 8,
             pinned: vec![PinnedBytes { by: "parameters".into(), bytes: 4 }],
             least_bytes: 12,
-            smallest_feasible_bytes: 14,
+            smallest_feasible_bytes: 2014,
+            is_of_run: false,
             recompute_limit: None,
         };
         let e = Error::budget(s.clone());
         assert_eq!(e.kind(), ErrorKind::Budget);
         assert_eq!(e.shortfall(), Some(&s));
-        assert!(e.to_string().contains("4 bytes by parameters"), "{e}");
+        assert!(e.to_string().contains("4 B by parameters") && e.to_string().contains("2.0 KiB (2014 bytes)"), "{e}");
+        assert!(e.to_string().contains("this operation") && e.to_string().contains("smallest_budget"), "{e}");
+        let run = Error::budget(BudgetShortfall { is_of_run: true, ..s.clone() });
+        assert!(run.to_string().contains("the whole run fits from 2.0 KiB"), "{run}");
         let e = Error::budget(BudgetShortfall { recompute_limit: Some(8), ..s });
-        assert!(e.to_string().contains("within 8 times the work") && e.to_string().contains("14 bytes"), "{e}");
+        assert!(e.to_string().contains("within 8 times the work") && e.to_string().contains("2014 bytes"), "{e}");
     }
 }

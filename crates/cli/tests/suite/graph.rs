@@ -102,7 +102,7 @@ fn under_a_budget_less_lives_and_calls_run_again() {
     assert!(half["peak_bytes"].as_u64() < whole["peak_bytes"].as_u64(), "{half}");
     let o = remat(dir.path(), &["graph", "train:digits", "--memory-budget", "1MiB"]);
     assert_code(&o, BUDGET);
-    assert!(err(&o).contains("suffices for this operation"), "{}", err(&o));
+    assert!(err(&o).contains("the whole run fits from"), "{}", err(&o));
 }
 
 #[test]

@@ -13,7 +13,8 @@ use super::problem::Spec;
 
 /// What [`generate`] knows; `N` is a number.
 pub const NAMES: &[&str] =
-    &["chain-N", "gpt-N", "resnet50", "unet", "densenet121", "mobilenetv2", "random-N", "random-N-SEED"];
+    &["chain-N", "gpt-N", "lstm-N", "highway-N", "shared-N", "resnet50", "unet", "densenet121", "mobilenetv2", "random-N",
+      "random-N-SEED"];
 
 /// Nodes or layers beyond this are refused: the problem's text alone would be large.
 const LARGEST_COUNT: u64 = 20_000;
@@ -31,6 +32,9 @@ pub fn generate(name: &str) -> Result<Spec> {
     let spec = match (family, numbers.as_slice()) {
         ("chain", &[n]) => random::chain(count(n)?),
         ("gpt", &[n]) => nets::gpt(count(n)?),
+        ("lstm", &[n]) => nets::lstm(count(n)?),
+        ("highway", &[n]) => nets::highway(count(n)?),
+        ("shared", &[n]) => nets::shared(count(n)?),
         ("resnet50", []) => nets::resnet50(),
         ("unet", []) => nets::unet(),
         ("densenet121", []) => nets::densenet121(),

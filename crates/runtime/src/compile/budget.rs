@@ -74,6 +74,7 @@ impl RunBudget {
             pinned: vec![PinnedBytes { by: BESIDE.into(), bytes: beside }],
             least_bytes: beside,
             smallest_feasible_bytes: beside,
+            is_of_run: true,
             recompute_limit: None,
         })
     }

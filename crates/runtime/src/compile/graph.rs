@@ -8,6 +8,7 @@ use remat_kernels::pool::Pool;
 use remat_ops::{Op, OpRef};
 use remat_types::{Fact, Result};
 
+use super::shared::SharedConstants;
 use super::stored::{LEAST_BYTES, with_stored_constants};
 use super::{Beside, CompileOptions, RunBudget};
 use crate::arena::padded;
@@ -36,6 +37,8 @@ pub struct CompileCx {
     pub beside: Beside,
     /// Most seconds for a plan under the budget; see [`ExecutableOptions::plan_seconds`].
     pub plan_seconds: Option<f64>,
+    /// The constants of graphs of the same model, whose memory this one's share.
+    pub shared: Option<Arc<SharedConstants>>,
 }
 
 impl CompileCx {
@@ -44,14 +47,14 @@ impl CompileCx {
         let (threads, spill) = (device.options().threads, device.options().spill.clone());
         let budget = RunBudget::on(device, options)?;
         let kernels = device.kernels().clone();
-        Ok(CompileCx { kernels, threads, spill, budget, beside: Beside::default(), plan_seconds: None })
+        Ok(CompileCx { kernels, threads, spill, budget, beside: Beside::default(), plan_seconds: None, shared: None })
     }
 
     /// For sessions, which need no device: with so many threads, and the budget of the options.
     pub fn alone(threads: usize, options: &CompileOptions) -> CompileCx {
         let budget = options.memory_budget.map(|bytes| RunBudget { bytes, fixed_bytes: 0 });
         let kernels = Arc::new(HostKernels::new(HOST, threads));
-        CompileCx { kernels, threads, spill: None, budget, beside: Beside::default(), plan_seconds: None }
+        CompileCx { kernels, threads, spill: None, budget, beside: Beside::default(), plan_seconds: None, shared: None }
     }
 }
 
@@ -124,13 +127,19 @@ impl CompiledGraph {
     pub fn new(graph: Graph, cx: &CompileCx, options: &CompileOptions) -> Result<CompiledGraph> {
         // what it was made of ends here: the executable moves constants that nobody else holds
         let (target, pool) = (KernelTarget(&*cx.kernels), Pool::new(cx.threads));
-        let graph = optimize(graph, &PassCx { options: &options.passes, target: &target, pool: &pool })?.0;
+        let mut graph = optimize(graph, &PassCx { options: &options.passes, target: &target, pool: &pool })?.0;
+        if let Some(shared) = &cx.shared {
+            shared.share(&mut graph)?;
+        }
         let with_constants = options.freeze || cx.kernels.holds_constants();
         let (executable, options) = match (&cx.spill, cx.budget) {
             (Some(to), Some(_)) if with_constants => fitted(graph, cx, to)?,
             _ => build(Arc::new(graph), cx, with_constants)?,
         };
         let executable = Arc::new(executable);
+        if let Some(shared) = &cx.shared {
+            shared.note(executable.graph());
+        }
         let mut planner = Planner::new(&SECOND_PLAN);
         if !is_changed_by_times(&executable) {
             planner.stop();

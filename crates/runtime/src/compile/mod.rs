@@ -28,6 +28,7 @@ mod function;
 mod graph;
 mod options;
 mod segments;
+mod shared;
 mod stored;
 mod symbols;
 #[cfg(test)]
@@ -40,5 +41,6 @@ pub use function::{AfterRun, Function, FunctionTrace, State, VersionedCell};
 pub use graph::{CompileCx, CompiledGraph};
 pub use options::CompileOptions;
 pub use segments::SegmentRun;
+pub use shared::SharedConstants;
 pub use stored::stored_constant_bytes;
 pub use symbols::Symbols;

@@ -104,7 +104,8 @@ fn refused(l: &Lowered, s: &Shortfall) -> Error {
         budget_bytes: s.budget_bytes as usize,
         least_bytes: s.least_bytes as usize,
         smallest_feasible_bytes: s.smallest_feasible_bytes as usize,
-        recompute_limit: None,
+        is_of_run: true,
+            recompute_limit: None,
     })
 }
 

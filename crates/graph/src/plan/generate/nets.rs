@@ -122,6 +122,68 @@ pub(super) fn unet() -> Spec {
 
 /// Radford et al. 2019, the small model's width, `layers` blocks, attention with its scores in memory; the
 /// product with the vocabulary is left out, as its logits would be most of the memory.
+/// A recurrent network (Hochreiter and Schmidhuber, 1997): one cell, so many steps, each step's output to the loss.
+pub(super) fn lstm(steps: usize) -> Spec {
+    const WIDTH: u64 = 512;
+    let mut t = Tape::new(64);
+    let data = t.data(WIDTH, 1, 1);
+    let (mut h, mut c) = (t.slice(&data, WIDTH), t.slice(&data, WIDTH));
+    let mut outputs = Vec::new();
+    for _ in 0..steps {
+        let x = t.slice(&data, WIDTH);
+        let (of_x, of_h) = (t.linear_by("cell.wx", &x, 4 * WIDTH), t.linear_by("cell.wh", &h, 4 * WIDTH));
+        let gates = t.add(&of_x, &of_h);
+        let [i, f, o] = ["i", "f", "o"].map(|_| {
+            let part = t.slice(&gates, WIDTH);
+            t.squash("sigmoid", &part)
+        });
+        let part = t.slice(&gates, WIDTH);
+        let g = t.squash("tanh", &part);
+        let (kept, new) = (t.mul(&f, &c), t.mul(&i, &g));
+        c = t.add(&kept, &new);
+        let seen = t.squash("tanh", &c);
+        h = t.mul(&o, &seen);
+        outputs.push(h.clone());
+    }
+    outputs.push(c);
+    let all: Vec<&Tensor> = outputs.iter().collect();
+    let y = t.concat(&all);
+    let y = t.linear(&y, WIDTH);
+    t.finish(&y)
+}
+
+/// Layers with a gate between a layer's result and its input (Srivastava et al., 2015).
+pub(super) fn highway(layers: usize) -> Spec {
+    const WIDTH: u64 = 1024;
+    let mut t = Tape::new(64);
+    let data = t.data(WIDTH, 1, 1);
+    let mut x = t.linear(&data, WIDTH);
+    for _ in 0..layers {
+        let gate = t.linear(&x, WIDTH);
+        let gate = t.squash("sigmoid", &gate);
+        let y = t.linear(&x, WIDTH);
+        let y = t.squash("tanh", &y);
+        let less = t.pointwise("one_minus", &gate);
+        let (new, old) = (t.mul(&gate, &y), t.mul(&less, &x));
+        x = t.add(&new, &old);
+    }
+    t.finish(&x)
+}
+
+/// One layer, so many times, each time beside its input.
+pub(super) fn shared(times: usize) -> Spec {
+    const WIDTH: u64 = 1024;
+    let mut t = Tape::new(64);
+    let data = t.data(WIDTH, 1, 1);
+    let mut x = t.linear(&data, WIDTH);
+    for _ in 0..times {
+        let y = t.linear_by("shared.w", &x, WIDTH);
+        let y = t.squash("tanh", &y);
+        x = t.add(&x, &y);
+    }
+    t.finish(&x)
+}
+
 pub(super) fn gpt(layers: usize) -> Spec {
     const WIDTH: u64 = 768;
     const HEADS: u64 = 12;

@@ -38,11 +38,13 @@ pub(super) struct Tape {
     values: Vec<(String, u64)>,
     ops: Vec<OpSpec>,
     layers: Vec<Layer>,
+    /// The weight of the next layer that has one, unless that is its own.
+    shared: Option<String>,
 }
 
 impl Tape {
     pub(super) fn new(batch: u64) -> Tape {
-        Tape { batch, values: Vec::new(), ops: Vec::new(), layers: Vec::new() }
+        Tape { batch, values: Vec::new(), ops: Vec::new(), layers: Vec::new(), shared: None }
     }
 
     pub(super) fn data(&mut self, c: u64, h: u64, w: u64) -> Tensor {
@@ -90,8 +92,10 @@ impl Tape {
             saved.push(format!("{name}.stats"));
         }
         let weight = (weight > 0).then(|| {
-            let w = (format!("{name}.w"), weight * 4);
-            self.values.push(w.clone());
+            let w = (self.shared.take().unwrap_or_else(|| format!("{name}.w")), weight * 4);
+            if !self.values.contains(&w) {
+                self.values.push(w.clone());
+            }
             reads.push(w.0.clone());
             moved += w.1;
             w
@@ -115,6 +119,26 @@ impl Tape {
     pub(super) fn linear(&mut self, x: &Tensor, c: u64) -> Tensor {
         let flops = 2.0 * (self.batch * x.h * x.w * x.c * c) as f64;
         self.layer("linear", &[x], (c, x.h, x.w), c * (x.c + 1), flops, Save::Inputs)
+    }
+
+    /// The same by a weight that other layers have, too.
+    pub(super) fn linear_by(&mut self, weight: &str, x: &Tensor, c: u64) -> Tensor {
+        self.shared = Some(weight.to_owned());
+        self.linear(x, c)
+    }
+
+    /// A part of the channels.
+    pub(super) fn slice(&mut self, x: &Tensor, c: u64) -> Tensor {
+        self.layer("slice", &[x], (c, x.h, x.w), 0, 0.0, Save::Nothing)
+    }
+
+    pub(super) fn mul(&mut self, a: &Tensor, b: &Tensor) -> Tensor {
+        self.layer("mul", &[a, b], (a.c, a.h, a.w), 0, 0.0, Save::Inputs)
+    }
+
+    /// A function whose gradient is one of its result.
+    pub(super) fn squash(&mut self, kind: &str, x: &Tensor) -> Tensor {
+        self.layer(kind, &[x], (x.c, x.h, x.w), 0, 0.0, Save::Output)
     }
 
     /// Rows of a table of `rows` x `c`.
@@ -221,7 +245,15 @@ impl Tape {
             reads.extend(l.saved.iter().cloned());
             let own = vec![(dw.clone(), Bytes::Own(*bytes))];
             self.emit(&format!("{}.wgrad", l.name), reads, own, time(l.flops, moved + bytes), l.workspace);
-            updates.push((w.clone(), dw, *bytes));
+            match updates.iter().position(|u| u.0 == *w) {
+                None => updates.push((w.clone(), dw, *bytes)),
+                Some(at) => {
+                    let sum = format!("{}.dw.sum", l.name);
+                    let reads = vec![std::mem::replace(&mut updates[at].1, sum.clone()), dw];
+                    let own = vec![(sum, Bytes::Own(*bytes))];
+                    self.emit(&format!("{}.dw.add", l.name), reads, own, time(0.0, 3 * bytes), 0);
+                }
+            }
         }
         // A linear layer's data gradient reads the weight, not the input.
         let is_linear = l.weight.is_some() && l.flops > 0.0;

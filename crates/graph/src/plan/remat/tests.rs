@@ -314,7 +314,8 @@ fn steps(p: &Problem, place: &Place, budget: u64) -> Vec<(u64, Place)> {
 
 #[test]
 fn no_baseline_is_faster_and_no_bound_is_slower() {
-    for (name, round_count) in [("chain-24", 200), ("random-80", 200), ("mobilenetv2", 30), ("unet", 60)] {
+    let networks = [("chain-24", 200), ("random-80", 200), ("mobilenetv2", 30), ("unet", 60)];
+    for (name, round_count) in networks.into_iter().chain([("lstm-8", 60), ("highway-10", 60), ("shared-12", 100)]) {
         let p = problem(name);
         for part in [0.8, 0.5] {
             let budget = (peak_bytes(&p) as f64 * part) as u64;

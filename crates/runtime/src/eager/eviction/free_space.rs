@@ -209,6 +209,7 @@ impl Worker {
             pinned,
             least_bytes: (fixed + needed).saturating_sub(self.staging_bytes()),
             smallest_feasible_bytes: fixed + needed,
+            is_of_run: false,
             recompute_limit: None,
         })
     }
