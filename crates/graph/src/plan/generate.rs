@@ -12,9 +12,19 @@ use remat_types::{Error, ErrorKind, Result};
 use super::problem::Spec;
 
 /// What [`generate`] knows; `N` is a number.
-pub const NAMES: &[&str] =
-    &["chain-N", "gpt-N", "lstm-N", "highway-N", "shared-N", "resnet50", "unet", "densenet121", "mobilenetv2", "random-N",
-      "random-N-SEED"];
+pub const NAMES: &[&str] = &[
+    "chain-N",
+    "gpt-N",
+    "lstm-N",
+    "highway-N",
+    "shared-N",
+    "resnet50",
+    "unet",
+    "densenet121",
+    "mobilenetv2",
+    "random-N",
+    "random-N-SEED",
+];
 
 /// Nodes or layers beyond this are refused: the problem's text alone would be large.
 const LARGEST_COUNT: u64 = 20_000;

@@ -105,7 +105,7 @@ fn refused(l: &Lowered, s: &Shortfall) -> Error {
         least_bytes: s.least_bytes as usize,
         smallest_feasible_bytes: s.smallest_feasible_bytes as usize,
         is_of_run: true,
-            recompute_limit: None,
+        recompute_limit: None,
     })
 }
 
