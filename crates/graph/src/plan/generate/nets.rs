@@ -120,8 +120,6 @@ pub(super) fn unet() -> Spec {
     t.finish(&logits)
 }
 
-/// Radford et al. 2019, the small model's width, `layers` blocks, attention with its scores in memory; the
-/// product with the vocabulary is left out, as its logits would be most of the memory.
 /// A recurrent network (Hochreiter and Schmidhuber, 1997): one cell, so many steps, each step's output to the loss.
 pub(super) fn lstm(steps: usize) -> Spec {
     const WIDTH: u64 = 512;
@@ -184,6 +182,8 @@ pub(super) fn shared(times: usize) -> Spec {
     t.finish(&x)
 }
 
+/// Radford et al. 2019, the small model's width, `layers` blocks, attention with its scores in memory; the
+/// product with the vocabulary is left out, as its logits would be most of the memory.
 pub(super) fn gpt(layers: usize) -> Spec {
     const WIDTH: u64 = 768;
     const HEADS: u64 = 12;
