@@ -11,14 +11,17 @@ use crate::ir::{Graph, Origin, Patch, PatchValue, ValueId};
 pub fn cse(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     let mut first: Vec<ValueId> = g.value_ids().collect();
-    let mut constants: FxHashMap<(usize, u64), Vec<(ValueId, &[u8])>> = FxHashMap::default();
+    let bytes_of = |v: ValueId| match &g.value(v).origin {
+        Origin::Constant(data) => Some(data.bytes()),
+        _ => None,
+    };
+    let mut constants: FxHashMap<(usize, u64), Vec<ValueId>> = FxHashMap::default();
     for v in g.value_ids() {
-        let Origin::Constant(data) = &g.value(v).origin else { continue };
-        let bytes = data.bytes();
+        let Some(bytes) = bytes_of(v) else { continue };
         let alike = constants.entry((bytes.len(), sample(bytes))).or_default();
-        match alike.iter().find(|(o, of)| g.fact(*o).same_type(g.fact(v)) && *of == bytes) {
-            Some((o, _)) if g.value(v).name.is_none() => first[v.index()] = *o,
-            _ => alike.push((v, bytes)),
+        match alike.iter().find(|o| g.fact(**o).same_type(g.fact(v)) && bytes_of(**o) == Some(bytes)) {
+            Some(o) if g.value(v).name.is_none() => first[v.index()] = *o,
+            _ => alike.push(v),
         }
     }
     let mut calls: FxHashMap<(OpRef, SmallVec<[ValueId; 4]>), &[ValueId]> = FxHashMap::default();
