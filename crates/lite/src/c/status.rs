@@ -60,7 +60,7 @@ use remat_status::*;
 pub(super) struct Failed {
     pub(super) status: remat_status,
     text: String,
-    shortfall: Option<BudgetShortfall>,
+    shortfall: Option<Box<BudgetShortfall>>,
 }
 
 /// The result of what a call does.
@@ -83,7 +83,7 @@ impl Failed {
 
 impl From<Error> for Failed {
     fn from(e: Error) -> Failed {
-        Failed { status: status_of(e.kind()), text: e.to_string(), shortfall: e.shortfall().cloned() }
+        Failed { status: status_of(e.kind()), text: e.to_string(), shortfall: e.shortfall().cloned().map(Box::new) }
     }
 }
 
@@ -134,7 +134,7 @@ fn name_of(status: i32) -> &'static CStr {
 #[derive(Default)]
 struct Last {
     text: CString,
-    shortfall: Option<BudgetShortfall>,
+    shortfall: Option<Box<BudgetShortfall>>,
 }
 
 thread_local! {
