@@ -79,11 +79,11 @@ mod tests {
 
     fn weights(g: &CompiledGraph) -> *const u8 {
         let g = g.executable().graph();
-        let constants = g.value_ids().filter_map(|v| match &g.value(v).origin {
+        let mut constants = g.value_ids().filter_map(|v| match &g.value(v).origin {
             Origin::Constant(c) if is_large(c) => Some(c.bytes().as_ptr()),
             _ => None,
         });
-        constants.last().expect("there is one")
+        constants.next_back().expect("there is one")
     }
 
     #[test]
