@@ -313,6 +313,7 @@ class CompiledFunction:
         for at in range(len(self._forms) - 1, -1, -1):
             form = self._forms[at]
             if form.is_for(key):
+                self._reason = "a parameter, a tensor that it reads from outside, or the budget is another each time"
                 if at + 1 < len(self._forms):
                     self._forms.append(self._forms.pop(at))
                 return form
@@ -327,7 +328,7 @@ class CompiledFunction:
         if last is None or not last.is_alive:
             return "an object that it was compiled for is gone each time"
         if last.key == key:
-            return f"`{last.guards.broken()}`, which it reads from outside, is another each time"
+            return f"`{last.guards.broken() or 'something'}`, which it reads from outside, is another each time"
         structure, signatures, _ = (a == b for a, b in zip(last.key, key))
         if not structure:
             return "constants among its arguments, or how they are put together, are others each time"

@@ -675,3 +675,30 @@ def test_a_function_whose_forms_come_again_says_nothing(device):
         return step(x)
 
     assert warned(scheduled, ((remat.ones(3, 2),) for _ in range(20))) == [] and step.traces == 1
+
+
+@pytest.mark.parametrize("first, then", [(60_000, None), (None, 60_000), (60_000, 1 << 20), (1 << 20, 60_000)])
+def test_a_budget_that_is_changed_reaches_compiled_functions(first, then):
+    def f(x):
+        y = [x]
+        for _ in range(20):
+            y.append(y[-1].sin() @ x)
+        for t in reversed(y):
+            x = x @ t.cos()
+        return x.sum()
+
+    remat.set_default_device(remat.Device(first, threads=1))
+    device = remat.get_default_device()
+    x = remat.ones(16, 16) * 0.01
+    compiled, small = remat.compile(f), 20_000
+    want = compiled(x).item()
+    device.set_budget(then)
+    device.reset_peak()
+    assert compiled(x).item() == want
+    assert then is None or device.peak_bytes <= then
+    device.set_budget(small)
+    with pytest.raises(remat.BudgetError) as refused:
+        compiled(x)
+    assert refused.value.budget_bytes == small and refused.value.is_of_run
+    device.set_budget(first)
+    assert compiled(x).item() == want

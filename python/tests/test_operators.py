@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import remat
+from remat import nn
 
 rng = np.random.default_rng(0)
 
@@ -296,3 +297,25 @@ def test_extents_beyond_any_address_are_errors():
         remat.fft.window("hann", 2**50)
     with pytest.raises(OSError, match="no host memory"):
         remat.fft.mel_filters(2**40, 2**10)
+
+
+def test_numbers_that_nobody_means_are_errors(device):
+    x = remat.ones(3, 3)
+    for f in (remat.diag, remat.diagonal):
+        for offset in (-(2**63), 2**63 - 1):
+            with pytest.raises(remat.Error, match="diagonal"):
+                f(x, offset)
+    with pytest.raises(remat.Error, match="at most 65536"):
+        remat.multigammaln(x, 2**40)
+    for layers in (2**31, 2**62):
+        with pytest.raises(remat.Error, match="layers"):
+            nn.LSTM(2, 1, num_layers=layers)
+
+
+def test_what_has_no_elements_gives_a_gradient_of_zeros(device):
+    x = remat.ones(1, 2, 4).requires_grad_()
+    remat.adaptive_avg_pool1d(x, 0).sum().backward()
+    assert x.grad.tolist() == [[[0.0] * 4] * 2]
+    y = remat.ones(1, 2, 4, 4).requires_grad_()
+    remat.resize(y, (0, 2), "area").sum().backward()
+    assert y.grad.shape == (1, 2, 4, 4) and y.grad.sum().item() == 0.0

@@ -92,3 +92,15 @@ def test_a_scheduler_of_ones_own_says_the_rates():
 
     of = optimizer()
     assert rates(of, [Growing(of)], 3)[:, 0].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_the_last_rate_is_the_schedulers_own():
+    of = optimizer()
+    step, exponential = made("StepLR", of), made("ExponentialLR", of)
+    for _ in range(2):
+        step.step(), exponential.step()
+    assert step.get_last_lr() == [0.35, 0.105] and exponential.get_last_lr() == [0.35 * 0.7, 0.105 * 0.7]
+    of.param_groups[0]["lr"] = 3.0
+    assert step.get_last_lr() == [0.35, 0.105]
+    plateau = lr_scheduler.ReduceLROnPlateau(of, patience=0)
+    assert plateau.get_last_lr()[0] == 3.0

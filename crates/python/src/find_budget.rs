@@ -35,7 +35,7 @@ pub(crate) fn smallest_budget(py: Python<'_>, device: &Bound<'_, PyDevice>, prog
     let options = options(device.get());
     let found = call::run(py, move || {
         smallest(&options, |dry| {
-            let budget = dry.options().budget_bytes;
+            let budget = dry.budget_bytes();
             let dry = PyDevice(dry.clone());
             call::back(|py| told(budget, program.call1(py, (dry,))?.extract(py))).and_then(|done| done)
         })

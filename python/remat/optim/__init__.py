@@ -318,6 +318,11 @@ class LBFGS:
         self._named, self._given = named, options
         self._of = _remat._Lbfgs([p for _, p in named], _options_json(options))
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients that the parameters have; `step` takes those that it needs itself. They are None then, whatever `set_to_none` says."""
+        for _, p in self._named:
+            p.grad = None
+
     @property
     def lr(self) -> float:
         """The length of a step, or the first trial of the line search."""

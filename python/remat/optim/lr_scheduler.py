@@ -60,8 +60,9 @@ class LRScheduler:
         self._put(self.get_lr())
 
     def _put(self, rates: Sequence[float]) -> None:
-        for i, rate in enumerate(rates):
-            self.optimizer.set_group(i, lr=float(rate))
+        self._last_lr = [float(rate) for rate in rates]
+        for i, rate in enumerate(self._last_lr):
+            self.optimizer.set_group(i, lr=rate)
 
     def step(self) -> None:
         """Goes on by one, and sets the rates."""
@@ -69,8 +70,8 @@ class LRScheduler:
         self._set()
 
     def get_last_lr(self) -> List[float]:
-        """The rate of each group now."""
-        return [g["lr"] for g in self.optimizer.groups]
+        """The rate of each group that the last step set."""
+        return list(self._last_lr)
 
     def state_dict(self) -> Dict[str, Any]:
         """The position, the first rates and the present ones, for `load_state_dict`."""
@@ -92,7 +93,7 @@ class _Following(LRScheduler):
 
     def get_lr(self) -> List[float]:
         """The rate of each group after `last_epoch` steps, of what it is now."""
-        now = self.get_last_lr()
+        now = [g["lr"] for g in self.optimizer.groups]
         return now if self.last_epoch == 0 else [self.next_rate(lr, base) for lr, base in zip(now, self.base_lrs)]
 
 
@@ -298,6 +299,7 @@ class OneCycleLR(LRScheduler):
                 name = "beta1" if "beta1" in g else "momentum"
                 options[name] = _remat.cycled_momentum(json.dumps(rate._of), self.last_epoch, *self._momenta)
             self.optimizer.set_group(i, **options)
+        self._last_lr = [rate.at(self.last_epoch) for rate in self._rates]
 
 
 class ReduceLROnPlateau:
@@ -329,6 +331,7 @@ class ReduceLROnPlateau:
         self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = 0
+        self._last_lr = [g["lr"] for g in optimizer.groups]
 
     def _is_better(self, value: float) -> bool:
         margin = 0.0
@@ -351,10 +354,11 @@ class ReduceLROnPlateau:
                 if g["lr"] - lower > self.eps:
                     self.optimizer.set_group(i, lr=lower)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = [g["lr"] for g in self.optimizer.groups]
 
     def get_last_lr(self) -> List[float]:
-        """The rate of each group now."""
-        return [g["lr"] for g in self.optimizer.groups]
+        """The rate of each group after the last step."""
+        return list(self._last_lr)
 
     def state_dict(self) -> Dict[str, Any]:
         """The best figure and the counts, for `load_state_dict`."""

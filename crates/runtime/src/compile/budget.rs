@@ -35,7 +35,7 @@ impl RunBudget {
         if let Some(bytes) = options.memory_budget {
             return Ok(Some(RunBudget { bytes, fixed_bytes: 0 }));
         }
-        let Some(bytes) = device.options().budget_bytes else { return Ok(None) };
+        let Some(bytes) = device.budget_bytes() else { return Ok(None) };
         // States are on the device already; inputs too, but those that can be made again count as room.
         let channel = device.channel();
         channel.sync()?;

@@ -311,6 +311,11 @@ impl<C: VersionedCell> Forms<C> {
             ..
         } = traced;
         let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
+        if self.options.memory_budget.is_none() {
+            // it is planned for the budget in force
+            let (device, budget) = (self.device.downgrade(), self.device.budget_bytes());
+            guards.push(Box::new(move || device.upgrade().is_some_and(|d| d.budget_bytes() == budget)));
+        }
         let outputs = graph.outputs().len();
         if self.options.freeze {
             (graph, states) = frozen(&graph, states, &mut guards)?;

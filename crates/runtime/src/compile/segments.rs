@@ -370,7 +370,7 @@ impl<C: VersionedCell> Forms<C> {
 
     /// Makes segments again that do not give what is wanted, or have less room than they were planned for.
     fn made_again(&mut self, x: &[&Handle], segments: Vec<Wanted>) -> Result<Vec<Wanted>> {
-        let limited = self.options.memory_budget.is_some() || self.device.options().budget_bytes.is_some();
+        let limited = self.options.memory_budget.is_some() || self.device.budget_bytes().is_some();
         for w in &segments {
             let e = &self.entries[w.at];
             let segment = e.segment.as_ref().ok_or_else(nothing)?;

@@ -479,7 +479,9 @@ impl Channel {
     /// Changes the budget. Errors, after which the old one stays in force: Budget if what cannot be evicted exceeds it; what
     /// failed before and no call has told yet.
     pub fn set_budget(&self, bytes: Option<usize>) -> Result<()> {
-        self.ask(|reply| Command::SetBudget { bytes, reply })
+        self.ask(|reply| Command::SetBudget { bytes, reply })?;
+        self.shared.note_budget(bytes);
+        Ok(())
     }
 
     /// Charges host bytes against the budget while the result lives. Errors: Budget.

@@ -51,10 +51,20 @@ pub(super) struct Shared {
     pub(super) tracing: std::sync::atomic::AtomicBool,
     pub(super) dispatch_trace: Mutex<crate::profile::Trace>,
     pub(super) opened: std::time::Instant,
+    /// The budget in force; [`NO_BUDGET`] for none.
+    pub(super) budget: AtomicUsize,
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What stands for no budget.
+const NO_BUDGET: usize = usize::MAX;
+
 impl Shared {
+    /// The budget is another one from now on.
+    pub(super) fn note_budget(&self, bytes: Option<usize>) {
+        self.budget.store(bytes.unwrap_or(NO_BUDGET), Ordering::Release);
+    }
+
     /// Drains the queue, ends the worker and waits for it. The second call does nothing.
     pub(super) fn close(&self) -> Result<()> {
         let Some(thread) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
@@ -122,6 +132,7 @@ impl Device {
         let queue = Queue::new(options.queue_capacity, most_put_bytes(options.budget_bytes));
         let (name, streams, is_dry) = (backend.name().to_owned(), backend.streams(), backend.is_dry());
         let kernels = backend.kernels();
+        let budget = AtomicUsize::new(options.budget_bytes.unwrap_or(NO_BUDGET));
         let failures = Arc::new(Failures::default());
         let thread = worker::spawn(backend, options.clone(), queue.clone(), failures.clone())?;
         Ok(Device(Arc::new(Shared {
@@ -139,6 +150,7 @@ impl Device {
             tracing: false.into(),
             dispatch_trace: Mutex::default(),
             opened: std::time::Instant::now(),
+            budget,
             worker: Mutex::new(Some(thread)),
         })))
     }
@@ -170,6 +182,11 @@ impl Device {
     /// What its kernels can do and what they need.
     pub fn kernels(&self) -> &Arc<dyn KernelSet> {
         &self.0.kernels
+    }
+
+    /// The budget in force, in bytes, which [`Channel::set_budget`] changes; `None` for no limit.
+    pub fn budget_bytes(&self) -> Option<usize> {
+        Some(self.0.budget.load(Ordering::Acquire)).filter(|bytes| *bytes != NO_BUDGET)
     }
 
     /// The options it was opened with.

@@ -125,11 +125,12 @@ impl Tensor {
         axes_of(&[axis1, axis2], self.rank()).in_op("diagonal")?;
         let (first, second) = (axis_of(axis1, self.rank())?, axis_of(axis2, self.rank())?);
         let (m, n) = (self.dims()[first], self.dims()[second]);
-        if offset >= n.max(1) as isize || -offset >= m.max(1) as isize {
+        let is_beyond = if offset < 0 { offset.unsigned_abs() >= m.max(1) } else { offset.unsigned_abs() >= n.max(1) };
+        if is_beyond {
             let text = format!("shape {}: a matrix of {m} rows and {n} columns has no diagonal {offset}", self.shape());
             return Err(Error::new(ErrorKind::Index, text)).in_op("diagonal");
         }
-        let (down, across) = ((-offset).max(0) as usize, offset.max(0) as usize);
+        let (down, across) = if offset < 0 { (offset.unsigned_abs(), 0) } else { (0, offset.unsigned_abs()) };
         let len = (m - down.min(m)).min(n - across.min(n));
         let order: Vec<isize> = (0..self.rank())
             .filter(|a| *a != first && *a != second)

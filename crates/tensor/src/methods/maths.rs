@@ -6,6 +6,9 @@ use super::pointwise::IntoOperand;
 use crate::Tensor;
 use crate::site::InOp;
 
+/// Of [`Tensor::multigammaln`].
+const MOST_VARIABLES: usize = 1 << 16;
+
 impl Tensor {
     /// Rounded to `decimals` places after the point, before it if negative; halves go to the even digit. Errors: DType for bools; Value
     /// for more places than a float has.
@@ -165,7 +168,7 @@ impl Tensor {
     }
 
     /// The logarithm of the gamma function of `p` variables, `p (p - 1) / 4 ln pi + sum ln gamma(x - i / 2) : i < p`. Errors: DType for
-    /// other than floats.
+    /// other than floats; Value for a `p` above 65,536, each of which is an operation.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -177,6 +180,10 @@ impl Tensor {
     #[doc(alias = "mvlgamma")]
     #[track_caller]
     pub fn multigammaln(&self, p: usize) -> Result<Tensor> {
+        if p > MOST_VARIABLES {
+            let text = format!("p is {p}, must be at most {MOST_VARIABLES}");
+            return Err(Error::new(ErrorKind::Value, text)).in_op("multigammaln");
+        }
         let constant = p as f64 * (p as f64 - 1.0) / 4.0 * std::f64::consts::PI.ln();
         let mut y = self.mul(0.0)?.add(constant)?;
         for i in 0..p {

@@ -31,6 +31,9 @@ impl Visit for RecurrentDirection {
     }
 }
 
+/// More layers than anyone stacks: what is made of a mistaken number is refused before it takes memory.
+const MOST_LAYERS: usize = 1 << 16;
+
 /// Sizes and options that all recurrent layers share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
@@ -69,6 +72,9 @@ pub(super) type States = Vec<Tensor>;
 impl RecurrentStack {
     pub(super) fn new(cx: &mut InitCx, s: Sizes) -> Result<RecurrentStack> {
         let refuse = |text: String| Err(Error::new(ErrorKind::Value, text).with_op(s.op));
+        if s.layers > MOST_LAYERS {
+            return refuse(format!("{} layers; there may be {MOST_LAYERS}", s.layers));
+        }
         if s.layers == 0 || s.hidden == 0 {
             return refuse(format!("{} layers of {} states: there must be one of each", s.layers, s.hidden));
         }
