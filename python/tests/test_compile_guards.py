@@ -678,7 +678,7 @@ def test_a_function_whose_forms_come_again_says_nothing(device):
 
 
 @pytest.mark.parametrize("first, then", [(10_000, None), (None, 10_000), (10_000, 1 << 20), (1 << 20, 10_000)])
-def test_a_budget_that_is_changed_reaches_compiled_functions(first, then):
+def test_a_budget_that_is_changed_reaches_compiled_functions(first, then, device):
     def f(x):
         y = [x]
         for _ in range(20):

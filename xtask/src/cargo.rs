@@ -19,7 +19,8 @@ pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
     if !rest.is_empty() {
         return succeeds(cargo(repo.root()).args(tests).args(rest));
     }
-    let passed = succeeds(cargo(repo.root()).args(tests).args(["--lib", "--bins", "--tests"]))?;
+    // every target whose manifest does not say `test = false`
+    let passed = succeeds(cargo(repo.root()).args(tests).arg("--tests"))?;
     Ok(succeeds(cargo(repo.root()).args(tests).arg("--doc"))? && passed)
 }
 
