@@ -122,8 +122,8 @@ pub(super) fn unet() -> Spec {
 
 /// A recurrent network (Hochreiter and Schmidhuber, 1997): one cell, so many steps, each step's output to the loss.
 pub(super) fn lstm(steps: usize) -> Spec {
-    const WIDTH: u64 = 512;
-    let mut t = Tape::new(64);
+    const WIDTH: u64 = 128;
+    let mut t = Tape::new(1024);
     let data = t.data(WIDTH, 1, 1);
     let (mut h, mut c) = (t.slice(&data, WIDTH), t.slice(&data, WIDTH));
     let mut outputs = Vec::new();
@@ -152,8 +152,8 @@ pub(super) fn lstm(steps: usize) -> Spec {
 
 /// Layers with a gate between a layer's result and its input (Srivastava et al., 2015).
 pub(super) fn highway(layers: usize) -> Spec {
-    const WIDTH: u64 = 1024;
-    let mut t = Tape::new(64);
+    const WIDTH: u64 = 128;
+    let mut t = Tape::new(1024);
     let data = t.data(WIDTH, 1, 1);
     let mut x = t.linear(&data, WIDTH);
     for _ in 0..layers {
@@ -170,8 +170,8 @@ pub(super) fn highway(layers: usize) -> Spec {
 
 /// One layer, so many times, each time beside its input.
 pub(super) fn shared(times: usize) -> Spec {
-    const WIDTH: u64 = 1024;
-    let mut t = Tape::new(64);
+    const WIDTH: u64 = 128;
+    let mut t = Tape::new(1024);
     let data = t.data(WIDTH, 1, 1);
     let mut x = t.linear(&data, WIDTH);
     for _ in 0..times {
