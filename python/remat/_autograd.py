@@ -4,7 +4,7 @@ import inspect
 from typing import Any, AsyncGenerator, Callable, Generator, List, Optional, Sequence, Tuple, Union
 
 from . import _remat
-from ._creation import full
+from ._creation import zeros
 from ._remat import Tensor
 
 
@@ -236,7 +236,7 @@ class Function:
             is_kept = _remat.is_grad_enabled()
             ctx.saved_tensors = tuple(kept)
             if ctx._materializes:
-                dy = [full(of[0], 0, of[1], of[2]) if d is None and of is not None else d for d, of in zip(dy, like)]
+                dy = [zeros(of[0], dtype=of[1], device=of[2]) if d is None and of is not None else d for d, of in zip(dy, like)]
             try:
                 # it may take gradients of what it computes; nothing of that is in the gradients that it gives, unless they are
                 # to be differentiated again

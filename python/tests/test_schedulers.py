@@ -22,7 +22,7 @@ def optimizer():
 
 
 def rates(of, schedulers, steps, sets=None):
-    """The rates of both groups before each step, of which `sets` sets the first one's."""
+    """The learning rates of both groups before each step. `sets` maps a step to the rate that the program gives the first group there."""
     seen = []
     for k in range(steps):
         seen.append([g["lr"] for g in of.param_groups])

@@ -54,6 +54,9 @@ class LRScheduler:
 
     def get_lr(self) -> List[float]:
         """The rate of each group after `last_epoch` steps."""
+        return self._from_first_rates()
+
+    def _from_first_rates(self) -> List[float]:
         return [self.rate(base, self.last_epoch) for base in self.base_lrs]
 
     def _set(self) -> None:
@@ -81,7 +84,7 @@ class LRScheduler:
         """Goes on from what `state_dict` gave, and sets the rates."""
         self.last_epoch, self.base_lrs = int(state["last_epoch"]), [float(v) for v in state["base_lrs"]]
         # states of before know no present rates
-        self._put(state.get("_last_lr") or [self.rate(base, self.last_epoch) for base in self.base_lrs])
+        self._put(state.get("_last_lr") or self._from_first_rates())
 
 
 class _Following(LRScheduler):
@@ -117,18 +120,11 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """Not of one group alone: `get_lr` has the function of each."""
+        """Not of one group alone: each has a function of its own."""
         raise NotImplementedError("each group has a function of its own")
 
-    def get_lr(self) -> List[float]:
-        """The rate of each group after `last_epoch` steps."""
+    def _from_first_rates(self) -> List[float]:
         return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
-
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave, and sets the rates."""
-        super().load_state_dict({**state, "_last_lr": state.get("_last_lr") or [
-            float(base) * f(int(state["last_epoch"])) for base, f in zip(state["base_lrs"], self.lr_lambdas)
-        ]})
 
 
 class StepLR(_Following):

@@ -56,7 +56,7 @@ pub(super) struct Shared {
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What stands for no budget.
+/// The value of [`Shared::budget`] on a device without a limit.
 const NO_BUDGET: usize = usize::MAX;
 
 impl Shared {

@@ -168,7 +168,7 @@ impl Tensor {
     }
 
     /// The logarithm of the gamma function of `p` variables, `p (p - 1) / 4 ln pi + sum ln gamma(x - i / 2) : i < p`. Errors: DType for
-    /// other than floats; Value for a `p` above 65,536, each of which is an operation.
+    /// other than floats; Value for a `p` above 65,536, because the sum takes one operation for each variable.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -58,7 +58,8 @@ impl Worker {
         self.before_growth_to(bytes, &[])
     }
 
-    /// The same for leaves that are `coming` from what is there or can be made again, of which nothing becomes one before.
+    /// As [`Worker::before_growth`], where the command is about to make leaves of the storages in `coming`: this call makes leaves of
+    /// other storages only.
     pub(in crate::eager) fn before_growth_to(
         &mut self,
         bytes: usize,

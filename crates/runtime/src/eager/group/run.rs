@@ -189,7 +189,8 @@ impl Worker {
         }
     }
 
-    /// What the group needs, and other results that its updates end.
+    /// The storages that become state before the updates run: the gradients that the group needs, and the results that the program
+    /// holds and that could not be computed again after the updates.
     fn becoming_state(&self, g: &CommandGroup) -> Vec<StorageId> {
         let needs = g.needs.iter().filter_map(|(id, _)| Some(self.table.kept(id)?.storage));
         needs.chain(self.ended_results(g)).collect()
