@@ -1145,7 +1145,8 @@ def entr(x: Tensor) -> Tensor:
 
 def multigammaln(x: Tensor, p: int) -> Tensor:
     """The logarithm of the gamma function of `p` variables, `p (p - 1) / 4 ln pi + sum ln gamma(x - i / 2) : i < p`.
-    Errors: DTypeError for other than floats.
+    Errors: DTypeError for other than floats; ValueError for a `p` above 65,536, because the sum takes one operation
+    for each variable.
 
     >>> import remat
     >>> remat.tensor([3.0]).multigammaln(2).round_to(3)

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import math
 import weakref
 
 import numpy as np
@@ -97,6 +98,21 @@ def test_a_hook_sees_the_gradient_and_its_exception_comes_out():
     assert any(entry.name == "fails" for entry in e.traceback)
     with pytest.raises(ValueError):
         (x * 2).register_hook(print)
+
+
+def test_grad_gives_what_hooks_of_the_inputs_make():
+    x = remat.tensor([1.0, 2.0], requires_grad=True)
+    other = remat.tensor([1.0, 1.0], requires_grad=True)
+    other.register_hook(lambda g: pytest.fail("its gradient is not wanted"))
+    handle = x.register_hook(lambda g: g.tanh() * 2)
+    want = [2 * math.tanh(2.0), 2 * math.tanh(4.0)]
+    assert remat.grad((x * x * other).sum(), x).tolist() == pytest.approx(want)
+    compiled = remat.compile(lambda: remat.grad((x * x * other).sum(), [x])[0])
+    for _ in range(2):
+        assert compiled().tolist() == pytest.approx(want)
+    handle.remove()
+    assert compiled().tolist() == remat.grad((x * x * other).sum(), x).tolist() == [2.0, 4.0]
+    assert x.grad is None
 
 
 class Scaled(remat.Function):

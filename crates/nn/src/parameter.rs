@@ -231,6 +231,14 @@ impl Parameter {
         self.present().as_ref().ok_or_else(lost)?.map_grad(hook)
     }
 
+    /// As [`Parameter::map_grad`], of backward passes alone; see [`Tensor::map_accumulated_grad`].
+    pub fn map_accumulated_grad(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<GradHook> {
+        self.present().as_ref().ok_or_else(lost)?.map_accumulated_grad(hook)
+    }
+
     /// Stops (or resumes) training: a frozen parameter's value requires no gradient.
     #[track_caller]
     pub fn set_frozen(&self, frozen: bool) {

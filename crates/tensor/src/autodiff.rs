@@ -360,14 +360,7 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
     edge_of(y).and_then(|edge| s.add(edge, seed(y, dy, false)?)).in_op_at("backward", site)?;
     s.run(&FxHashSet::default(), |node, mut g| {
         let (NodeKind::Leaf(leaf), Some(mut g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
-        // a copy: a hook may add another, or make a pass of its own
-        let hooks = lock(&leaf.hooks).clone();
-        guard_hooks(leaf, &hooks);
-        for hook in &hooks {
-            if let Some(other) = hook(&g)? {
-                g = other;
-            }
-        }
+        g = hooked(leaf, g, |_| true)?.detach();
         capture_gradient(leaf);
         let mut slot = lock(&leaf.grad);
         let grad = match slot.take() {
@@ -383,21 +376,35 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
     })
 }
 
+/// The complete gradient `g` of a leaf, as its hooks that are `called` make it.
+fn hooked(leaf: &Arc<Leaf>, mut g: Tensor, called: impl Fn(&Hook) -> bool) -> Result<Tensor> {
+    // a copy: a hook may add another, or make a pass of its own
+    let hooks = lock(&leaf.hooks).clone();
+    guard_hooks(leaf, &hooks);
+    for hook in hooks.iter().filter(|h| called(h)) {
+        if let Some(other) = (hook.f)(&g)? {
+            g = other;
+        }
+    }
+    Ok(g)
+}
+
 /// While tracing: which hooks a leaf from outside has is a part of what is compiled.
 fn guard_hooks(leaf: &Arc<Leaf>, hooks: &[Hook]) {
     if !tracing::is_tracing() || leaf.is_of_trace {
         return;
     }
     // by address, which no other hook gets as long as these live
-    let seen: Vec<_> = hooks.iter().map(Arc::downgrade).collect();
+    let seen: Vec<_> = hooks.iter().map(|h| Arc::downgrade(&h.f)).collect();
     let of = leaf.clone();
     tracing::guard(move || {
         let now = lock(&of.hooks);
-        now.len() == seen.len() && now.iter().zip(&seen).all(|(a, b)| std::ptr::addr_eq(Arc::as_ptr(a), b.as_ptr()))
+        now.len() == seen.len() && now.iter().zip(&seen).all(|(a, b)| std::ptr::addr_eq(Arc::as_ptr(&a.f), b.as_ptr()))
     });
 }
 
-/// Gradients of the sum of `y` with respect to `x`, without touching any leaf's accumulated gradient. With
+/// Gradients of the sum of `y` with respect to `x`, without touching any leaf's accumulated gradient, as the hooks of [`Tensor::map_grad`]
+/// make them. With
 /// `create_graph` they are themselves differentiable. `None` where `y` does not depend on `x[i]`.
 ///
 /// Errors: NotDifferentiable if nothing requires a gradient; those of the ops.
@@ -421,7 +428,11 @@ pub fn grad_with(y: &Tensor, dy: Option<&Tensor>, x: &[&Tensor], create_graph: b
     s.way = Some(way_to(&root.node, &wanted));
     s.add(&root, seed)?;
     let mut found: FxHashMap<NodeId, SmallVec<[Option<Tensor>; 2]>> = FxHashMap::default();
-    s.run(&wanted, |node, g| {
+    s.run(&wanted, |node, mut g| {
+        if let (NodeKind::Leaf(leaf), [Some(g)]) = (&node.kind, &mut g[..]) {
+            let hooked = hooked(leaf, g.clone(), |h| h.is_of_value)?;
+            *g = if create_graph { hooked } else { hooked.detach() };
+        }
         found.insert(Arc::as_ptr(node), g);
         Ok(())
     })?;

@@ -73,9 +73,15 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Called with a leaf's gradient when it is complete; gives what is accumulated in its place, if anything.
-pub(crate) type Hook = Arc<HookFn>;
-type HookFn = dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync;
+/// What a leaf does with its gradient when that is complete.
+#[derive(Clone)]
+pub(crate) struct Hook {
+    /// Gives what takes the gradient's place, if anything.
+    pub(crate) f: Arc<HookFn>,
+    /// A part of what the gradient is, so that `grad` calls it, which accumulates nothing.
+    pub(crate) is_of_value: bool,
+}
+pub(crate) type HookFn = dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync;
 
 /// A hook that was given to a leaf, by which it can be taken out again; dropping this leaves the hook where it is.
 #[derive(Clone, Debug)]
@@ -87,7 +93,7 @@ pub struct GradHook {
 
 impl GradHook {
     pub(crate) fn give(leaf: &Arc<Leaf>, hook: Hook) -> GradHook {
-        let given = GradHook { leaf: Arc::downgrade(leaf), hook: Arc::downgrade(&hook) };
+        let given = GradHook { leaf: Arc::downgrade(leaf), hook: Arc::downgrade(&hook.f) };
         lock(&leaf.hooks).push(hook);
         given
     }
@@ -96,7 +102,7 @@ impl GradHook {
     pub fn remove(&self) {
         let Some(leaf) = self.leaf.upgrade() else { return };
         let mut hooks = lock(&leaf.hooks);
-        let place = hooks.iter().position(|h| std::ptr::addr_eq(Arc::as_ptr(h), self.hook.as_ptr()));
+        let place = hooks.iter().position(|h| std::ptr::addr_eq(Arc::as_ptr(&h.f), self.hook.as_ptr()));
         let hook = place.map(|i| hooks.remove(i));
         // what it owns goes without the lock: that may be anything
         drop(hooks);

@@ -10,7 +10,7 @@ use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result
 
 use crate::literal::{self, Literal, NestedLiteral};
 use crate::site::InOp;
-use crate::tape::{self, Edge, GradHook, Leaf, Node, NodeKind, TensorSpec, capture_gradient, lock};
+use crate::tape::{self, Edge, GradHook, Hook, Leaf, Node, NodeKind, TensorSpec, capture_gradient, lock};
 
 /// An n-dimensional array on a device. Cloning is cheap and refers to the same data; data never changes under a
 /// tensor, updates make a new version.
@@ -296,31 +296,50 @@ impl Tensor {
         leaf.is_grad_reduced.store(true, Ordering::Relaxed);
     }
 
-    /// Calls `hook` with this leaf's gradient as soon as it is complete in a backward pass, before accumulation.
+    /// Calls `hook` with this leaf's gradient as soon as it is complete in a backward pass, before accumulation. [`grad`](crate::grad),
+    /// which accumulates nothing, does not.
     /// What comes back takes it out again, and may be dropped. Errors: Value if this is no leaf. An error of the hook ends the pass.
     #[track_caller]
     pub fn on_grad(&self, hook: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<GradHook> {
-        let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"));
-        let leaf = leaf.in_op("on_grad")?;
-        Ok(GradHook::give(leaf, Arc::new(move |g| hook(g).map(|()| None))))
+        self.give_hook("on_grad", false, move |g| hook(g).map(|()| None))
     }
 
     /// As [`Tensor::on_grad`], for a hook that may give another gradient, of the same dtype and shape, which later hooks see and which is
-    /// accumulated. Errors: as there; Shape or Device, of the pass, for a gradient that cannot be this leaf's.
+    /// accumulated, or which [`grad`](crate::grad) gives: it calls this hook, too. Errors: as there; Shape or Device, of the pass, for a
+    /// gradient that cannot be this leaf's.
     #[track_caller]
     pub fn map_grad(
         &self,
         hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
     ) -> Result<GradHook> {
+        self.give_hook("map_grad", true, hook)
+    }
+
+    /// As [`Tensor::map_grad`], of backward passes alone: for what belongs to accumulation, such as the sum over ranks.
+    #[track_caller]
+    pub fn map_accumulated_grad(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<GradHook> {
+        self.give_hook("map_accumulated_grad", false, hook)
+    }
+
+    #[track_caller]
+    fn give_hook(
+        &self,
+        method: &'static str,
+        is_of_value: bool,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<GradHook> {
         let leaf = self.leaf().ok_or_else(|| Error::new(ErrorKind::Value, "only a leaf has gradient hooks"));
-        let leaf = leaf.in_op("map_grad")?;
+        let leaf = leaf.in_op(method)?;
         let spec = TensorSpec::of(self);
         let checked = move |g: &Tensor| {
             let other = hook(g)?;
-            other.as_ref().map_or(Ok(()), |g| spec.check(g)).in_op("map_grad")?;
+            other.as_ref().map_or(Ok(()), |g| spec.check(g)).in_op(method)?;
             Ok(other)
         };
-        Ok(GradHook::give(leaf, Arc::new(checked)))
+        Ok(GradHook::give(leaf, Hook { f: Arc::new(checked), is_of_value }))
     }
 }
 

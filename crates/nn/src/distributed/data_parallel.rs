@@ -236,7 +236,7 @@ impl DataParallel {
     fn listen(&self, divided: &[Parameter]) -> Result<()> {
         let hear = |p: &Parameter, f: fn(&mut Pass, usize, &Tensor) -> Result<Option<Tensor>>, i: usize| {
             let pass: Weak<Mutex<Pass>> = Arc::downgrade(&self.pass);
-            p.map_grad(move |g| pass.upgrade().map_or(Ok(None), |pass| f(&mut lock(&pass), i, g))).map(drop)
+            p.map_accumulated_grad(move |g| pass.upgrade().map_or(Ok(None), |pass| f(&mut lock(&pass), i, g))).map(drop)
         };
         let pass = lock(&self.pass);
         pass.parameters.iter().enumerate().try_for_each(|(i, p)| hear(p, Pass::take, i))?;

@@ -112,8 +112,8 @@ impl PyTensor {
         call::run(py, move || t.backward_with(dy.as_ref(), retain_graph))
     }
 
-    /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it, before it is accumulated. A tensor that the
-    /// hook gives, of the gradient's dtype and shape, takes its place, also for later hooks; None leaves it as it is. What the
+    /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it, before it is accumulated, or `remat.grad` gives
+    /// it. A tensor that the hook gives, of the gradient's dtype and shape, takes its place, also for later hooks; None leaves it as it is. What the
     /// hook raises ends the pass. `remove()` of what comes back takes the hook out.
     ///
     /// >>> import remat

@@ -302,7 +302,7 @@ fn a_budget_that_fails_on_one_rank_fails_on_all() {
     for rank in [0, 2] {
         let e = &seen[rank];
         assert!(e.kind() == ErrorKind::Peer && e.message().contains("rank 1"), "rank {rank}: {e}");
-        assert!(e.message().contains("budget of 65536"), "the reason travels: {e}");
+        assert!(e.message().contains("budget of 64.0 KiB"), "the reason travels: {e}");
     }
 }
 

@@ -80,7 +80,7 @@ fn a_copy_of_what_failed_tells_the_cause() {
         let e = copy.to_host().expect_err("there is nothing to copy");
         match read_first {
             // It was told before.
-            true => assert!(e.kind() == ErrorKind::Poisoned && e.to_string().contains("budget of 65536 bytes"), "{e}"),
+            true => assert!(e.kind() == ErrorKind::Poisoned && e.to_string().contains("budget of 64.0 KiB"), "{e}"),
             false => {
                 assert_eq!(e.kind(), ErrorKind::Budget, "{e}");
                 assert_eq!(e.shortfall().map(|s| s.budget_bytes), Some(1 << 16), "{e}");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use remat_tensor::{Tensor, custom, is_recording};
+use remat_tensor::{Tensor, custom, grad, is_recording};
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::support::{assert_close, grad_of, leaf, plain, tensor, values};
@@ -172,4 +172,24 @@ fn a_hook_is_called_when_the_pass_has_come_to_the_leafs_last_use() {
     assert_eq!(grad_of(&both), [2.0 * 60.0]);
     assert_eq!(grad_of(&last), [2.0 * 18.0]);
     assert!(unused_by_the_loss.grad().is_none());
+}
+
+#[test]
+fn grad_calls_the_hooks_that_make_the_gradient_and_no_others() {
+    let d = plain();
+    let (x, unwanted) = (leaf(&d, &[2.0]), leaf(&d, &[3.0]));
+    x.on_grad(|_| panic!("nothing is accumulated")).expect("a leaf");
+    x.map_accumulated_grad(|_| panic!("nothing is accumulated")).expect("a leaf");
+    unwanted.map_grad(|_| panic!("its gradient is not wanted")).expect("a leaf");
+    x.map_grad(|g| g.mul(10.0).map(Some)).expect("a leaf");
+    x.map_grad(|g| g.square().map(Some)).expect("a leaf");
+    let y = || x.square().and_then(|s| s.mul(&unwanted)).expect("it fits");
+    // (10 * 2 x * 3)^2
+    let plain = grad(&y(), &[&x], false).expect("differentiable").remove(0).expect("it depends on x");
+    assert!(values(&plain) == [14400.0] && !plain.is_tracked());
+    // its derivative is 2 * 3600 x, before x's own hooks: (10 * 14400)^2
+    let first = grad(&y(), &[&x], true).expect("differentiable").remove(0).expect("it depends on x");
+    let second = grad(&first, &[&x], false).expect("differentiable").remove(0).expect("it depends on x");
+    assert_close(&values(&second), &[144_000.0 * 144_000.0]);
+    assert!(x.grad().is_none());
 }
