@@ -32,7 +32,8 @@ WIDTHS = (3, 4, 6, 8, 12, 16)
 class Network:
     """Draws the class of one module; `text` is it."""
 
-    def __init__(self, draw: Draw, name: str, takes: Shape, gives: int, statements: int, is_pure: bool = False):
+    def __init__(self, draw: Draw, name: str, takes: Shape, gives: int, statements: int, is_pure: bool = False,
+                 is_sparse: bool = False):
         self.draw, self.name, self.takes, self.gives = draw, name, takes, gives
         self.init: List[str] = []
         self.body = Lines(2)
@@ -43,8 +44,8 @@ class Network:
         self.is_pure = is_pure
         rules = {rule: weight for rule, weight in RULES.items() if not is_pure or rule not in NOT_PURE}
         if takes == ("tokens",):
-            n = draw.of(WIDTHS)
-            self.value(f"{self.layer('e', f'nn.Embedding(11, {n}, dtype=D)')}(x)", ("t", n))
+            n, sparse = draw.of(WIDTHS), "sparse=True, " if is_sparse else ""
+            self.value(f"{self.layer('e', f'nn.Embedding(11, {n}, {sparse}dtype=D)')}(x)", ("t", n))
         else:
             self.values.append(("x", takes))
         for _ in range(statements):

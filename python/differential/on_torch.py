@@ -108,7 +108,7 @@ optim = SimpleNamespace(
     }
 )
 FRAME.is_tensor = lambda x: isinstance(x, torch.Tensor)
-FRAME.to_numpy = lambda x: x.detach().numpy()
+FRAME.to_numpy = lambda x: x.detach().to_dense().numpy()
 FRAME.parameters_of = _parameters_of
 
 __all__ = [

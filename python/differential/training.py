@@ -14,6 +14,10 @@ OPTIMIZERS = (
     "RMSprop({p}, lr=0.005, alpha=0.9, momentum=0.5)", "Adagrad({p}, lr=0.05)", "Adamax({p}, lr=0.01)", "NAdam({p}, lr=0.01)",
     "RAdam({p}, lr=0.01)", "Adadelta({p}, lr=0.5)", "SGD({p}, lr=0.1)", "Adam({p}, lr=0.003, betas=(0.5, 0.9))",
 )
+# those of PyTorch that take sparse gradients
+SPARSE_OPTIMIZERS = ("SGD({p}, lr=0.05)", "SGD({p}, lr=0.05, momentum=0.9)", "SGD({p}, lr=0.1)", "Adagrad({p}, lr=0.05)")
+# kinds of steps that take no gradients of gradients, and whose optimisers are drawn by `optimizer`
+SPARSE_KINDS = ("supervised", "accumulated", "two_losses", "alternating", "compiled")
 SCHEDULERS = (
     "lr_scheduler.StepLR({o}, step_size=2, gamma=0.5)", "lr_scheduler.ExponentialLR({o}, gamma=0.9)",
     "lr_scheduler.CosineAnnealingLR({o}, T_max=5)", "lr_scheduler.MultiStepLR({o}, milestones=[1, 3], gamma=0.3)",
@@ -37,6 +41,7 @@ class Training:
         self.end: List[str] = []
         self.nets: List[Tuple[str, int]] = []
         self.optimizers: List[Tuple[str, List[str]]] = []
+        self.sparse: List[str] = []
         self.is_single = draw.chance(0.2)
         self.count = draw.of((3, 4, 4, 5, 6, 8))
         self.n = draw.of(WIDTHS)
@@ -57,7 +62,10 @@ class Training:
     def net(self, takes: Shape, gives: int, copies: int = 1) -> List[str]:
         """The class of a new network, and modules of it."""
         name = self.draw.name("Net")
-        of = Network(self.draw, name, takes, gives, self.draw.int(2, 8), self.is_pure)
+        is_sparse = takes == ("tokens",) and self.kind in SPARSE_KINDS and self.draw.chance(0.5)
+        of = Network(self.draw, name, takes, gives, self.draw.int(2, 8), self.is_pure, is_sparse)
+        if is_sparse:
+            self.draw.trait("sparse embedding")
         self.head += ["", "", *of.text]
         made = []
         seed = self.draw.fresh_seed()
@@ -66,6 +74,7 @@ class Training:
             self.setup.add(f"{net} = fill({name}(), {seed})")
             self.nets.append((net, gives))
             made.append(net)
+        self.sparse += made if is_sparse else []
         return made
 
     def optimizer(self, nets: List[str]) -> str:
@@ -78,7 +87,8 @@ class Training:
             p = f'[{", ".join([*groups, f"{{{chr(34)}params{chr(34)}: {nets[-1]}.parameters()}}"])}]'
         else:
             p = " + ".join(f"list({net}.parameters())" for net in nets)
-        self.setup.add(f"{name} = optim.{self.draw.of(OPTIMIZERS).format(p=p)}")
+        kinds = SPARSE_OPTIMIZERS if set(nets) & set(self.sparse) else OPTIMIZERS
+        self.setup.add(f"{name} = optim.{self.draw.of(kinds).format(p=p)}")
         self.optimizers.append((name, nets))
         return name
 
@@ -193,9 +203,11 @@ class Training:
         (net,) = self.net(self.takes, self.n)
         opt = self.optimizer([net])
         parts = self.draw.int(2, 4)
+        # a power of two, which rounds nothing: see `loss`
+        share = 2 if parts == 2 else 4
         self.chunk(f"{opt}.zero_grad()", "total = 0.0")
         self.chunk(
-            f"for j in range({parts}):", f"    x = {self.data(' + 17 * j')}", f"    loss = {self.loss(f'{net}(x)', self.n)} / {parts}",
+            f"for j in range({parts}):", f"    x = {self.data(' + 17 * j')}", f"    loss = {self.loss(f'{net}(x)', self.n)} / {share}",
             "    loss.backward()", self.draw.of(("    total = total + loss.detach()", "    total += float(loss)", "    total = total + loss")),
         )
         self.chunk(f"if k == {self.count - 1}:", f"    note_gradients('{net}', {net})")

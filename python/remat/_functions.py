@@ -576,6 +576,20 @@ def embedding(x: Tensor, index: Tensor, padding_idx: Any = None) -> Tensor:
     return _t["embedding"](x, index, padding_idx)
 
 
+def embedding_rows(x: Tensor, index: Tensor, padding_idx: Any = None) -> Tensor:
+    """As `embedding`, but that a backward pass leaves the gradient as rows if this is a leaf without hooks: it takes
+    the memory of the rows that were looked up, not of the table. Where it is read it becomes a tensor; optimisers
+    that move rows alone take it as it is (`take_grad_rows`).
+
+    >>> import remat
+    >>> table = remat.zeros(1000, 1, requires_grad=True)
+    >>> table.embedding_rows(remat.tensor([2, 0])).sum().backward()
+    >>> table.grad.sum().item()
+    2.0
+    """
+    return _t["embedding_rows"](x, index, padding_idx)
+
+
 def cholesky(x: Tensor) -> Tensor:
     """The lower triangle `l` with `x = l l^T`, of symmetric positive definite matrices `[.., n, n]`. Only the lower
     triangle is read, and the gradient is that of its elements. Errors: DTypeError for other than f32 and f64;
@@ -3663,6 +3677,7 @@ __all__ = [
     "einsum",
     "elu",
     "embedding",
+    "embedding_rows",
     "entr",
     "eq",
     "equal",
@@ -3997,6 +4012,7 @@ METHODS = [
     "eigvalsh",
     "elu",
     "embedding",
+    "embedding_rows",
     "entr",
     "eq",
     "equal",

@@ -65,7 +65,7 @@ def test_every_kind_and_rule_is_drawn_and_is_python():
         traits.update(program.traits)
     assert drawn == set(KINDS) and set(RULES) <= traits, set(RULES) - traits
     assert {"schedule", "average", "history", "evaluated", "rollback", "rate set", "frozen", "new optimiser", "kept", "interrupted"} <= traits
-    assert {"cell: lstm", "cell: peephole", "loop: highway", "loop: rk4", "gradient penalty", "tied", "ragged"} <= traits
+    assert {"cell: lstm", "cell: peephole", "loop: highway", "loop: rk4", "gradient penalty", "tied", "ragged", "sparse embedding"} <= traits
     assert all(draw_program(3, kind).kind == kind for kind in KINDS) and BESIDE
 
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_runtime::{Device, Kind, tracing};
-use remat_tensor::{GradHook, StateCell, Tensor, capture_state, captured_version};
+use remat_tensor::{GradHook, RowGrad, StateCell, Tensor, capture_state, captured_version};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 
 use crate::division::Division;
@@ -196,8 +196,15 @@ impl Parameter {
         g
     }
 
+    /// As [`Parameter::spend_grad`], of a gradient that is rows; nothing of another.
+    pub(crate) fn spend_grad_rows(&self) -> Option<Vec<RowGrad>> {
+        self.present().as_ref()?.take_grad_rows()
+    }
+
     /// Drops the accumulated gradient, and that of this rank's part.
     pub(crate) fn drop_grad(&self) {
+        // rows need not become a tensor for this
+        drop(self.spend_grad_rows());
         drop(self.spend_grad());
         drop(self.part().and_then(|part| part.spend_grad()));
     }
@@ -214,8 +221,8 @@ impl Parameter {
 
     /// Bytes of the gradient accumulated so far, of which this rank may keep a part.
     pub fn grad_bytes(&self) -> usize {
-        let own = [self.grad(), self.part().and_then(|part| part.grad())];
-        own.iter().flatten().map(|g| g.elems() * g.dtype().size_bytes()).sum()
+        let bytes = |p: &Parameter| p.present().as_ref().map_or(0, Tensor::grad_bytes);
+        bytes(self) + self.part().as_ref().map_or(0, bytes)
     }
 
     /// Calls `hook` with the gradient whenever a backward pass has completed it; see [`Tensor::on_grad`].

@@ -187,7 +187,7 @@ pub mod families {
             RmsNorm, RmsNormGrad;
         OPTIM, optim = "Updates of parameters.":
             AdadeltaUpdate, AdafactorUpdate, AdagradUpdate, AdamWUpdate, AdamaxUpdate, LambUpdate, LionUpdate,
-            NAdamUpdate, RAdamUpdate, RmsPropUpdate, SgdUpdate;
+            NAdamUpdate, RAdamUpdate, RmsPropUpdate, SgdRowsUpdate, SgdUpdate, SparseAdamUpdate;
         ORDER, order = "Along an axis, in order.":
             Cumulate, OrderStatistic, Recurrence, SearchSorted, Sort, TopK;
         POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.":

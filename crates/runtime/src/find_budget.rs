@@ -9,6 +9,7 @@ use remat_types::{Error, ErrorKind, Result};
 use crate::arena::ALIGN_BYTES;
 use crate::eager::Device;
 use crate::options::DeviceOptions;
+use crate::report::Stats;
 
 /// The search ends when it knows the smallest budget within this part of the peak.
 const PART: usize = 1024;
@@ -18,7 +19,7 @@ const PART: usize = 1024;
 pub struct SmallestBudget {
     /// The smallest budget, in bytes, under which a dry run got through.
     pub bytes: usize,
-    /// The largest budget, in bytes, under which one did not; 0 if all did.
+    /// The largest budget, in bytes, that is known not to suffice; 0 if there is none.
     pub refused_bytes: usize,
     /// The peak in bytes of a run without a budget.
     pub peak_bytes: usize,
@@ -34,15 +35,19 @@ fn is_budget(e: &Error) -> bool {
 /// The peak in bytes of a program that runs on a dry device of these options. Errors: those of `program`; Budget if the options' budget
 /// does not suffice.
 pub fn dry_peak_bytes(options: &DeviceOptions, program: impl FnOnce(&Device) -> Result<()>) -> Result<usize> {
+    dry_stats(options, program).map(|stats| stats.peak_bytes)
+}
+
+fn dry_stats(options: &DeviceOptions, program: impl FnOnce(&Device) -> Result<()>) -> Result<Stats> {
     let device = Device::dry(options.clone())?;
     let channel = device.channel();
     let done = program(&device).and_then(|()| {
         channel.sync()?;
-        Ok(channel.stats()?.peak_bytes)
+        channel.stats()
     });
     // What failed beside the first error is not worth a word.
     let closed = channel.close();
-    done.and_then(|peak| closed.map(|()| peak))
+    done.and_then(|stats| closed.map(|()| stats))
 }
 
 fn under(options: &DeviceOptions, budget_bytes: Option<usize>) -> DeviceOptions {
@@ -73,15 +78,17 @@ pub fn smallest_budget(
     options: &DeviceOptions,
     mut program: impl FnMut(&Device) -> Result<()>,
 ) -> Result<SmallestBudget> {
-    let peak_bytes = dry_peak_bytes(&under(options, None), &mut program)?;
+    // recorded, to know what commands need at once, below which no search is needed
+    let free = DeviceOptions { always_record: true, ..under(options, None) };
+    let Stats { peak_bytes, least_budget_bytes, .. } = dry_stats(&free, &mut program)?;
     if peak_bytes == 0 {
         return Ok(SmallestBudget { bytes: 0, refused_bytes: 0, peak_bytes, runs: 1 });
     }
-    let (mut low, mut high, mut runs) = (0, peak_bytes, 2);
+    let (mut low, mut high, mut runs) = (least_budget_bytes.min(peak_bytes).saturating_sub(1), peak_bytes, 2);
     dry_peak_bytes(&under(options, Some(high)), &mut program)?;
     let resolution = peak_bytes / PART + ALIGN_BYTES;
     // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
-    let mut hint: Option<usize> = None;
+    let mut hint = Some(low + resolution);
     while high - low > resolution {
         let hinted = hint.take().filter(|b| (low + 1..high).contains(b));
         let at = hinted.unwrap_or(low.midpoint(high));

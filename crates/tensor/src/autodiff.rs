@@ -64,6 +64,8 @@ type NodeId = *const Node;
 struct Sweep {
     create_graph: bool,
     retain_graph: bool,
+    /// Gradients of lookups may stay rows: they are accumulated.
+    keeps_rows: bool,
     /// The nodes on the way to what is wanted; `None` for all.
     way: Option<FxHashSet<NodeId>>,
     cotangents: FxHashMap<NodeId, SmallVec<[Option<Tensor>; 2]>>,
@@ -78,6 +80,7 @@ impl Sweep {
         Sweep {
             create_graph,
             retain_graph: retain_graph || create_graph,
+            keeps_rows: false,
             way: None,
             cotangents: FxHashMap::default(),
             queue: BinaryHeap::new(),
@@ -131,7 +134,13 @@ impl Sweep {
                 NodeKind::Custom { backward, x, name } => {
                     self.run_custom(&node, backward, x, &dy).map_err(|e| e.with_op(name).with_call_site(node.site))?
                 }
-                NodeKind::Op { recorded, saved } => self.run_op(&node, &edges, recorded, saved, dy)?,
+                NodeKind::Op { recorded, saved, .. } => {
+                    let mut dy = dy;
+                    match self.keeps_rows && tape::keep_rows(&node, &edges, &mut dy, self.retain_graph)? {
+                        true => Vec::new(),
+                        false => self.run_op(&node, &edges, recorded, saved, dy)?,
+                    }
+                }
             };
             if !self.retain_graph {
                 lock(&node.inputs).clear();
@@ -355,6 +364,7 @@ fn ones(y: &Tensor) -> Result<Tensor> {
 /// Accumulates the gradient of `y` (times `dy`, by default ones) into every leaf it depends on.
 pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site: CallSite) -> Result<()> {
     let mut s = Sweep::new(false, retain_graph, site);
+    s.keeps_rows = true;
     let _quiet = tape::no_grad();
     y.handle.channel().check()?;
     edge_of(y).and_then(|edge| s.add(edge, seed(y, dy, false)?)).in_op_at("backward", site)?;
@@ -362,6 +372,7 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
         let (NodeKind::Leaf(leaf), Some(mut g)) = (&node.kind, g.pop().flatten()) else { return Ok(()) };
         g = hooked(leaf, g, |_| true)?.detach();
         capture_gradient(leaf);
+        leaf.fold_rows(g.handle.fact(), site)?;
         let mut slot = lock(&leaf.grad);
         let grad = match slot.take() {
             Some(have) => sum(have, g, site)?,

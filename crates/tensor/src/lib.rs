@@ -36,5 +36,5 @@ pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
 pub use remat_ops::vision::{Between, Beyond};
 pub use remat_types::Padding;
-pub use tape::{GradHook, Kept, NoGrad, Recording, TapeCx, is_recording, no_grad, recording};
+pub use tape::{GradHook, Kept, NoGrad, Recording, RowGrad, TapeCx, is_recording, no_grad, recording};
 pub use tensor::Tensor;

@@ -7,6 +7,7 @@
 mod captured;
 mod frame;
 mod recorded;
+mod rows;
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
@@ -22,6 +23,8 @@ pub(crate) use captured::{Restored, Restores, capture_gradient};
 pub use captured::{StateCell, capture_state, captured_version};
 pub(crate) use frame::Frame;
 pub(crate) use recorded::Recorded;
+pub use rows::RowGrad;
+pub(crate) use rows::{keep_rows, mark_lookup};
 
 use crate::Tensor;
 
@@ -113,6 +116,8 @@ impl GradHook {
 /// A tensor whose gradient is wanted.
 pub(crate) struct Leaf {
     pub(crate) grad: Mutex<Option<Tensor>>,
+    /// The gradient as rows; none while there is another.
+    pub(crate) rows: Mutex<Vec<RowGrad>>,
     /// Of a gradient that is there: it is that of all ranks together.
     pub(crate) is_grad_reduced: AtomicBool,
     pub(crate) hooks: Mutex<Vec<Hook>>,
@@ -124,6 +129,7 @@ impl Default for Leaf {
     fn default() -> Self {
         Leaf {
             grad: Mutex::default(),
+            rows: Mutex::default(),
             is_grad_reduced: AtomicBool::new(false),
             hooks: Mutex::default(),
             is_of_trace: tracing::is_tracing(),
@@ -191,6 +197,8 @@ pub(crate) enum NodeKind {
     Op {
         recorded: Arc<Recorded>,
         saved: Mutex<Option<Saved>>,
+        /// A lookup of rows whose gradient a backward pass leaves as rows; see [`mark_lookup`].
+        keeps_rows: AtomicBool,
     },
     Custom {
         backward: Mutex<Option<CustomBackward>>,
@@ -383,7 +391,7 @@ pub(crate) fn apply_on(
     x.into_iter().zip(&recorded.keep.x).for_each(|(t, save)| saved.x.push(save.then_some(t)));
     y.iter().zip(&recorded.keep.y).for_each(|(h, save)| saved.y.push(save.then(|| h.clone())));
     let seq = y.first().map_or(0, |h| h.id().order()).max(after(&inputs));
-    let kind = NodeKind::Op { recorded, saved: Mutex::new(Some(saved)) };
+    let kind = NodeKind::Op { recorded, saved: Mutex::new(Some(saved)), keeps_rows: AtomicBool::new(false) };
     let (inputs, outputs) = (Mutex::new(inputs), y.len());
     let node = Arc::new(Node { kind, seq, inputs, outputs, site, scope: Scope::current() });
     let mut results: SmallVec<[Tensor; 2]> = SmallVec::new();

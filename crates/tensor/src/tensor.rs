@@ -10,7 +10,7 @@ use remat_types::{CallSite, DType, Element, Error, ErrorKind, HostTensor, Result
 
 use crate::literal::{self, Literal, NestedLiteral};
 use crate::site::InOp;
-use crate::tape::{self, Edge, GradHook, Hook, Leaf, Node, NodeKind, TensorSpec, capture_gradient, lock};
+use crate::tape::{self, Edge, GradHook, Hook, Leaf, Node, NodeKind, RowGrad, TensorSpec, capture_gradient, lock};
 
 /// An n-dimensional array on a device. Cloning is cheap and refers to the same data; data never changes under a
 /// tensor, updates make a new version.
@@ -254,16 +254,40 @@ impl Tensor {
 
     /// The gradient accumulated so far.
     pub fn grad(&self) -> Option<Tensor> {
-        let leaf = self.leaf()?;
-        capture_gradient(leaf);
+        let leaf = self.whole_grad()?;
         lock(&leaf.grad).clone()
     }
 
     /// Takes the accumulated gradient out.
     pub fn take_grad(&self) -> Option<Tensor> {
+        let leaf = self.whole_grad()?;
+        lock(&leaf.grad).take()
+    }
+
+    /// The leaf, whose gradient is a tensor from now on. What could fail is a device that was closed: what it had is gone.
+    fn whole_grad(&self) -> Option<&Arc<Leaf>> {
         let leaf = self.leaf()?;
         capture_gradient(leaf);
-        lock(&leaf.grad).take()
+        leaf.fold_rows(self.handle.fact(), CallSite::here()).ok()?;
+        Some(leaf)
+    }
+
+    /// Takes the accumulated gradient out if it is rows ([`Tensor::embedding_rows`]); nothing, and nothing happens, if it is a tensor or
+    /// there is none.
+    pub fn take_grad_rows(&self) -> Option<Vec<RowGrad>> {
+        let leaf = self.leaf()?;
+        capture_gradient(leaf);
+        let rows = std::mem::take(&mut *lock(&leaf.rows));
+        (!rows.is_empty()).then_some(rows)
+    }
+
+    /// Bytes of the accumulated gradient, be it a tensor or rows.
+    pub fn grad_bytes(&self) -> usize {
+        let Some(leaf) = self.leaf() else { return 0 };
+        capture_gradient(leaf);
+        let bytes = |t: &Tensor| t.handle.fact().bytes();
+        let rows: usize = lock(&leaf.rows).iter().map(|r| bytes(&r.index) + bytes(&r.rows)).sum();
+        rows + lock(&leaf.grad).as_ref().map_or(0, bytes)
     }
 
     /// Replaces the accumulated gradient. Errors: Value if this is no leaf; Shape for another dtype or shape; Device
@@ -277,6 +301,7 @@ impl Tensor {
         if grad.is_none() {
             leaf.is_grad_reduced.store(false, Ordering::Relaxed);
         }
+        lock(&leaf.rows).clear();
         *lock(&leaf.grad) = grad;
         Ok(())
     }

@@ -37,8 +37,9 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     return y if bias is None else y + bias
 
 
-def embedding(x: Tensor, weight: Tensor, padding_idx: Optional[int] = None) -> Tensor:
+def embedding(x: Tensor, weight: Tensor, padding_idx: Optional[int] = None, sparse: bool = False) -> Tensor:
     """The rows of `weight: [count, size]` that the integers `x: [..]` name: `[.., size]`; the row `padding_idx` gets no gradient.
+    With `sparse` a backward pass keeps the gradient of these rows alone, as `remat.nn.Embedding` says.
 
     Errors: IndexError for one that there is not, when the value is read.
 
@@ -46,7 +47,7 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: Optional[int] = None) -> T
     >>> remat.nn.functional.embedding(remat.tensor([1, 0]), remat.eye(2)).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    return _f.embedding(weight, x, padding_idx)
+    return (_f.embedding_rows if sparse else _f.embedding)(weight, x, padding_idx)
 
 
 def one_hot(x: Tensor, num_classes: int) -> Tensor:

@@ -277,6 +277,9 @@ class InstanceNorm(_Native):
 class Embedding(_Native):
     """Rows of a table: indices of any shape to `[.., embedding_dim]`; the row `padding_idx` gets no gradient.
 
+    With `sparse` a backward pass keeps the gradient of the rows that were looked up, not one as large as the table; `SGD` without momentum
+    and weight decay and `SparseAdam` take it so. Where it is read (`weight.grad`, clipping), or the weight has hooks, it is a tensor.
+
     >>> import remat
     >>> remat.nn.Embedding(10, 4)(remat.tensor([[1, 2, 3]])).shape
     (1, 3, 4)
@@ -284,9 +287,9 @@ class Embedding(_Native):
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: Optional[int] = None, device: Optional[Device] = None,
-        dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
+        dtype: DTypeLike = "float32", generator: Optional[Generator] = None, sparse: bool = False,
     ):
-        options = {"count": num_embeddings, "size": embedding_dim, "padding_idx": padding_idx}
+        options = {"count": num_embeddings, "size": embedding_dim, "padding_idx": padding_idx, "sparse": sparse}
         super().__init__("embedding", options, device, dtype, generator)
 
 

@@ -280,6 +280,28 @@ RAdam = _plain("RAdam", "radam", "RAdam (Liu et al., ICLR 2020).")
 RMSprop = _plain("RMSprop", "rmsprop", "RMSprop (Hinton, 2012).")
 
 
+class SparseAdam(Optimizer):
+    """Adam of the rows of tables that were looked up, as `torch.optim.SparseAdam`: the others stay, and so do their moments.
+
+    For the weights of embeddings with `sparse=True`. Errors: ArgumentError at the step, after which nothing has moved, for a gradient that is
+    a tensor: of another layer, or because it was read, clipped, or has hooks.
+
+    >>> import remat
+    >>> table = remat.nn.Embedding(1000, 4, sparse=True)
+    >>> optimizer = remat.optim.SparseAdam(table, lr=0.01)
+    >>> table(remat.tensor([3, 7])).sum().backward()
+    >>> optimizer.step()
+    """
+
+    _kind = "sparse_adam"
+
+    def __init__(
+        self, params: Parameters, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        maximize: bool = False,
+    ):
+        super().__init__(params, {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "maximize": maximize})
+
+
 class LBFGS:
     """L-BFGS (Liu and Nocedal, 1989), as `torch.optim.LBFGS`: `step(closure)` calls a function that computes the loss as often as it
     needs, takes the gradients itself, and waits. It takes the memory of `2 history_size + 2` copies of the parameters.

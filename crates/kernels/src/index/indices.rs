@@ -122,7 +122,7 @@ impl<'a> Indices<'a> {
 
     /// The `i`-th index, which [`Indices::check`] has found good.
     #[inline]
-    pub(super) fn at(&self, i: usize) -> usize {
+    pub(crate) fn at(&self, i: usize) -> usize {
         for_indices!(self, x => x[i] as usize)
     }
 

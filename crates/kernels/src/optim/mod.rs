@@ -3,10 +3,12 @@
 mod adafactor;
 mod elementwise;
 mod lamb;
+mod rows;
 
 pub use adafactor::{Adafactor, Matrices, adafactor, adafactor_vector, adafactor_workspace_items};
 pub use elementwise::{ElementStates, each_element};
 pub use lamb::{Lamb, lamb, lamb_workspace_items};
+pub use rows::{RowTerms, SparseAdam, rows_workspace_items, sgd_rows, sparse_adam};
 
 use crate::float::{FloatElement, Real};
 use crate::pool::Pool;

@@ -13,11 +13,14 @@ pub struct EmbeddingOptions {
     pub init: Init,
     /// A row that begins as 0 and gets no gradient; it may count from the end.
     pub padding_idx: Option<isize>,
+    /// A backward pass leaves the gradient as rows ([`Tensor::embedding_rows`]), which [`Sgd`](crate::Sgd) without momentum and weight decay and
+    /// [`SparseAdam`](crate::SparseAdam) take as they are.
+    pub sparse: bool,
 }
 
 impl Default for EmbeddingOptions {
     fn default() -> Self {
-        EmbeddingOptions { init: NORMAL, padding_idx: None }
+        EmbeddingOptions { init: NORMAL, padding_idx: None, sparse: false }
     }
 }
 
@@ -53,6 +56,8 @@ pub struct Embedding {
     pub weight: Parameter,
     #[module(skip)]
     padding_idx: Option<isize>,
+    #[module(skip)]
+    sparse: bool,
 }
 
 impl Embedding {
@@ -63,7 +68,7 @@ impl Embedding {
 
     /// As [`Embedding::new`], begun by another rule. Errors: also those of the rule.
     pub fn with(cx: &mut InitCx, count: usize, size: usize, init: Init) -> Result<Self> {
-        Embedding::with_options(cx, count, size, EmbeddingOptions { init, padding_idx: None })
+        Embedding::with_options(cx, count, size, EmbeddingOptions { init, ..EmbeddingOptions::default() })
     }
 
     /// As [`Embedding::new`], with options. Errors: also those of the rule; Index for a `padding_idx` that is no row.
@@ -82,9 +87,9 @@ impl Embedding {
     /// # }
     /// ```
     pub fn with_options(cx: &mut InitCx, count: usize, size: usize, options: EmbeddingOptions) -> Result<Self> {
-        let EmbeddingOptions { init, padding_idx } = options;
+        let EmbeddingOptions { init, padding_idx, sparse } = options;
         let weight = table(cx, [count, size], init, padding_idx, "embedding")?;
-        Ok(Embedding { label: Label::of_layer("embedding"), weight, padding_idx })
+        Ok(Embedding { label: Label::of_layer("embedding"), weight, padding_idx, sparse })
     }
 }
 
@@ -92,7 +97,13 @@ impl Layer for Embedding {
     #[track_caller]
     fn forward(&self, index: &Tensor) -> Result<Tensor> {
         let _scope = self.label.enter();
-        self.label.around(index, |index| self.weight.get()?.embedding(index, self.padding_idx))
+        self.label.around(index, |index| {
+            let table = self.weight.get()?;
+            match self.sparse {
+                true => table.embedding_rows(index, self.padding_idx),
+                false => table.embedding(index, self.padding_idx),
+            }
+        })
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remat_runtime::{Device, Kind, tracing};
-use remat_tensor::Tensor;
-use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
+use remat_runtime::{Device, Handle, Kind, tracing};
+use remat_tensor::{RowGrad, Tensor};
+use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape, SmallVec, smallvec};
 
 use super::rule::{Rule, Slot, check_rate};
 use super::{LearningRate, Optimizer};
@@ -41,6 +41,27 @@ impl Rates {
     /// The rate of its own with which a group has `lr` now.
     fn unscaled(&self, lr: f64) -> f64 {
         if self.scale > 0.0 && self.scale.is_finite() { lr / self.scale } else { lr }
+    }
+}
+
+/// A gradient as an optimiser takes it.
+enum Gradient {
+    Whole(Tensor),
+    Rows(Vec<RowGrad>),
+}
+
+impl Gradient {
+    /// Takes it out of the parameter for good; as rows, if it is that and the rule takes them.
+    fn spend(p: &Parameter, takes_rows: bool) -> Option<Gradient> {
+        let rows = if takes_rows { p.spend_grad_rows() } else { None };
+        rows.map(Gradient::Rows).or_else(|| p.spend_grad().map(Gradient::Whole))
+    }
+
+    fn handles(&self) -> SmallVec<[&Handle; 2]> {
+        match self {
+            Gradient::Whole(g) => smallvec![g.handle()],
+            Gradient::Rows(rows) => rows.iter().flat_map(|r| [r.index.handle(), r.rows.handle()]).collect(),
+        }
     }
 }
 
@@ -128,7 +149,7 @@ impl<R: Rule> Grouped<R> {
     }
 
     /// Moves every parameter of a group that has a gradient.
-    fn move_group(g: &Group<R>, grads: &mut impl Iterator<Item = Option<Tensor>>) -> Result<()> {
+    fn move_group(g: &Group<R>, grads: &mut impl Iterator<Item = Option<Gradient>>) -> Result<()> {
         let rule = *lock(&g.rule);
         rule.check()?;
         let shared = g.rule.clone();
@@ -153,7 +174,12 @@ impl<R: Rule> Grouped<R> {
             let channel = slot.parameter.device().channel();
             let dtype = if is_wide { DType::F64 } else { DType::F32 };
             let lr = tracing::host_input(&channel, Fact::new(dtype, Shape::scalar()), rate)?;
-            rule.step(slot, grad, Tensor::from_handle(lr)).map_err(|e| e.context(&slot.name))?;
+            let lr = Tensor::from_handle(lr);
+            let moved = match grad {
+                Gradient::Whole(grad) => rule.step(slot, grad, lr),
+                Gradient::Rows(rows) => rule.step_rows(slot, rows, lr),
+            };
+            moved.map_err(|e| e.context(&slot.name))?;
         }
         Ok(())
     }
@@ -204,9 +230,14 @@ impl<R: Rule> Grouped<R> {
             return Err(e);
         }
         // of what was frozen since its gradient came, that goes unused
-        let used = |p: &Parameter| p.spend_grad().filter(|_| !p.is_frozen());
-        let grads: Vec<Option<Tensor>> = self.slots().map(|s| used(&s.parameter)).collect();
-        let needs: Vec<_> = grads.iter().flatten().map(|g| (g.handle().id(), Kind::Gradient)).collect();
+        let used = |p: &Parameter, takes_rows| Gradient::spend(p, takes_rows).filter(|_| !p.is_frozen());
+        let mut grads: Vec<Option<Gradient>> = Vec::new();
+        for g in &self.groups {
+            let takes_rows = lock(&g.rule).takes_rows();
+            grads.extend(g.slots.iter().map(|s| used(&s.parameter, takes_rows)));
+        }
+        let needs: Vec<_> =
+            grads.iter().flatten().flat_map(|g| g.handles()).map(|h| (h.id(), Kind::Gradient)).collect();
         let mut grads = grads.into_iter();
         let moved = channel.group(&needs, || {
             self.groups.iter().try_for_each(|g| Self::move_group(g, &mut grads))?;

@@ -23,6 +23,7 @@ mod radam;
 mod rmsprop;
 mod rule;
 mod sgd;
+mod sparse_adam;
 
 pub use accumulate::Accumulate;
 pub use adadelta::{Adadelta, AdadeltaOptions};
@@ -41,6 +42,7 @@ pub use radam::{RAdam, RAdamOptions};
 pub use rmsprop::{RmsProp, RmsPropOptions};
 pub use rule::{Rule, Slot, StateSpec};
 pub use sgd::{Sgd, SgdOptions};
+pub use sparse_adam::{SparseAdam, SparseAdamOptions};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::{Op, OpRef};
-use remat_tensor::Tensor;
+use remat_tensor::{RowGrad, Tensor};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Scalar, Shape};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -36,6 +36,21 @@ pub trait Rule: Copy + PartialEq + Send + Sync + Serialize + DeserializeOwned + 
 
     /// Moves the parameter of a slot. `lr` is the learning rate, of rank 0: f64 for a parameter of f64, else f32.
     fn step(&self, slot: &Slot, grad: Tensor, lr: Tensor) -> Result<()>;
+
+    /// True if [`Rule::step_rows`] moves a table by a gradient that is rows; else that becomes a tensor. Default: false.
+    fn takes_rows(&self) -> bool {
+        false
+    }
+
+    /// As [`Rule::step`], by a gradient that is rows. Called where [`Rule::takes_rows`] says so.
+    fn step_rows(&self, _slot: &Slot, _rows: Vec<RowGrad>, _lr: Tensor) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, format!("`{}` takes no rows", Self::NAME)))
+    }
+}
+
+/// The inputs of an op that are a gradient of rows.
+pub(super) fn row_args<'p>(rows: Vec<RowGrad>) -> impl Iterator<Item = Arg<'p>> {
+    rows.into_iter().flat_map(|r| [Arg::Value(r.index), Arg::Value(r.rows)])
 }
 
 /// A tensor that an optimiser keeps of a parameter, and how it begins.

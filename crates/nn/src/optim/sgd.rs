@@ -1,12 +1,12 @@
 use remat_ops::Op;
-use remat_ops::optim::SgdUpdate;
+use remat_ops::optim::{SgdRowsUpdate, SgdUpdate};
 use remat_ops::pointwise::{Binary, BinaryFn};
-use remat_tensor::Tensor;
+use remat_tensor::{RowGrad, Tensor};
 use remat_types::{DType, Fact, Result, Shape};
 use serde::{Deserialize, Serialize};
 
 use super::Grouped;
-use super::rule::{Rule, Slot, StateSpec, check_rate};
+use super::rule::{Rule, Slot, StateSpec, check_rate, row_args};
 use crate::{Arg, update};
 
 /// Options of [`Sgd`].
@@ -110,5 +110,16 @@ impl Rule for SgdOptions {
         }
         x.push(Arg::Value(lr));
         update(self.op(), x)
+    }
+
+    // momentum and decay move all rows
+    fn takes_rows(&self) -> bool {
+        self.momentum == 0.0 && self.weight_decay == 0.0
+    }
+
+    fn step_rows(&self, slot: &Slot, rows: Vec<RowGrad>, lr: Tensor) -> Result<()> {
+        let mut x = vec![Arg::State(&slot.parameter), Arg::Value(lr)];
+        x.extend(row_args(rows));
+        update(SgdRowsUpdate { maximize: self.maximize }, x)
     }
 }

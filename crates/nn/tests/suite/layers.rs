@@ -189,7 +189,7 @@ fn embedding_takes_rows_and_adds_up_their_gradients() {
 #[test]
 fn the_row_for_padding_begins_as_zero_and_is_not_trained() {
     let d = cpu();
-    let options = EmbeddingOptions { padding_idx: Some(-1), init: Init::Ones };
+    let options = EmbeddingOptions { padding_idx: Some(-1), init: Init::Ones, ..EmbeddingOptions::default() };
     let e = Embedding::with_options(&mut InitCx::new(&d, 1), 3, 2, options).expect("fits");
     assert_eq!(values(&e.weight.get().expect("open")), [1., 1., 1., 1., 0., 0.]);
     let i = Tensor::new(&d, &[2u8, 0, 2], [3]).expect("fits");

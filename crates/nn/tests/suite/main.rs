@@ -33,6 +33,7 @@ mod saving;
 mod sessions;
 mod several_passes;
 mod sizes;
+mod sparse;
 mod support;
 mod sync_batch_norm;
 mod taps;

@@ -31,7 +31,7 @@ use crate::pointwise::Cast;
 use crate::{GradCx, In, OpRef, Var};
 
 /// The elements of input `x` in row-major order, as indices. Errors: Internal for another dtype, which inference refuses.
-fn indices<'a>(x: &In<'a>) -> Result<Indices<'a>> {
+pub(crate) fn indices<'a>(x: &In<'a>) -> Result<Indices<'a>> {
     let whole = indices_in(x)?;
     let (at, len) = (x.layout().offset(), x.layout().elems());
     if !x.layout().is_contiguous() {
@@ -56,7 +56,7 @@ fn indices_in<'a>(x: &In<'a>) -> Result<Indices<'a>> {
 }
 
 /// Errors (DType) unless `index` is of an integer dtype.
-fn is_index(index: &Fact) -> Result<()> {
+pub(crate) fn is_index(index: &Fact) -> Result<()> {
     if !index.dtype.is_int() {
         return Err(Error::new(ErrorKind::DType, format!("indices are {}, not integers", index.dtype)));
     }
@@ -71,7 +71,7 @@ fn axis_in(axis: usize, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-fn bad_index(bad: BadIndex, extent: usize) -> Error {
+pub(crate) fn bad_index(bad: BadIndex, extent: usize) -> Error {
     let text = format!("index {} at position {} is not in 0..{extent}", bad.value, bad.position);
     Error::new(ErrorKind::Index, text)
 }

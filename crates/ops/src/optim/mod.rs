@@ -10,6 +10,7 @@ mod lion;
 mod nadam;
 mod radam;
 mod rmsprop;
+mod rows;
 mod rule;
 mod sgd;
 
@@ -23,6 +24,7 @@ pub use lion::LionUpdate;
 pub use nadam::NAdamUpdate;
 pub use radam::RAdamUpdate;
 pub use rmsprop::RmsPropUpdate;
+pub use rows::{SgdRowsUpdate, SparseAdamUpdate};
 pub use sgd::SgdUpdate;
 
 use remat_types::{DType, Fact, Result};

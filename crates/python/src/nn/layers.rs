@@ -181,6 +181,8 @@ struct EmbeddingArgs {
     count: usize,
     size: usize,
     padding_idx: Option<isize>,
+    #[serde(default)]
+    sparse: bool,
 }
 
 #[derive(Deserialize)]
@@ -299,7 +301,8 @@ fn make(kind: &str, text: &str) -> PyResult<Make> {
         }
         "embedding" => {
             let o: EmbeddingArgs = read(text)?;
-            let options = EmbeddingOptions { padding_idx: o.padding_idx, ..EmbeddingOptions::default() };
+            let options =
+                EmbeddingOptions { padding_idx: o.padding_idx, sparse: o.sparse, ..EmbeddingOptions::default() };
             Box::new(move |cx| Ok(Held::one(Embedding::with_options(cx, o.count, o.size, options)?)))
         }
         "dropout" => {

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use remat::nn::distributed::{Communicator, Sharded};
 use remat::nn::{
     AdadeltaOptions, AdafactorOptions, AdagradOptions, AdamWOptions, AdamaxOptions, Grouped, LambOptions, LionOptions,
-    NAdamOptions, Optimizer, Parameter, RAdamOptions, RmsPropOptions, Rule, SgdOptions,
+    NAdamOptions, Optimizer, Parameter, RAdamOptions, RmsPropOptions, Rule, SgdOptions, SparseAdamOptions,
 };
 use remat::{HostTensor, Result, Tensor};
 use serde::Serialize;
@@ -123,6 +123,7 @@ const KINDS: &[(&str, Begin)] = &[
     ("nadam", begin::<NAdamOptions>),
     ("radam", begin::<RAdamOptions>),
     ("rmsprop", begin::<RmsPropOptions>),
+    ("sparse_adam", begin::<SparseAdamOptions>),
 ];
 
 /// An optimiser of the library; Python's classes hold one each.

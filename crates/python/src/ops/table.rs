@@ -64,6 +64,7 @@ pub(super) const METHODS: &[Row] = &[
     ("cauchy_like", |a| { let x = a.tensor(0)?; let p_key = a.tensor(1)?; a.run(move || x.cauchy_like(&p_key)) }),
     ("einsum", |a| { let p_equation = a.get::<String>(0)?; let p_x = a.tensors(1)?; a.run(move || Tensor::einsum(&p_equation, &p_x.iter().collect::<Vec<_>>())) }),
     ("embedding", |a| { let x = a.tensor(0)?; let p_index = a.tensor(1)?; let p_padding_idx = a.get::<Option<isize>>(2)?; a.run(move || x.embedding(&p_index, p_padding_idx)) }),
+    ("embedding_rows", |a| { let x = a.tensor(0)?; let p_index = a.tensor(1)?; let p_padding_idx = a.get::<Option<isize>>(2)?; a.run(move || x.embedding_rows(&p_index, p_padding_idx)) }),
     ("cholesky", |a| { let x = a.tensor(0)?; a.run(move || x.cholesky()) }),
     ("solve", |a| { let x = a.tensor(0)?; let p_b = a.tensor(1)?; a.run(move || x.solve(&p_b)) }),
     ("cholesky_solve", |a| { let x = a.tensor(0)?; let p_b = a.tensor(1)?; a.run(move || x.cholesky_solve(&p_b)) }),

@@ -7,6 +7,7 @@ use remat_types::{DType, Error, ErrorKind, Result};
 
 use crate::Tensor;
 use crate::site::InOp;
+use crate::tape::mark_lookup;
 
 /// How [`Tensor::embedding_bag`] makes one row of those of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -100,12 +101,41 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn embedding(&self, index: &Tensor, padding_idx: Option<isize>) -> Result<Tensor> {
-        let padding = self.padding_row(padding_idx, "embedding")?;
-        let rows = self.take(0, index).in_op("embedding")?;
-        match padding {
-            Some(p) if rows.dtype().is_float() => index.is_row(p, false)?.where_cond(&rows.detach(), &rows),
-            _ => Ok(rows),
-        }
+        self.look_up(index, padding_idx, "embedding").map(|(_, y)| y)
+    }
+
+    /// As [`Tensor::embedding`], but that a backward pass leaves the gradient as rows if this is a leaf without hooks: it takes the memory of the
+    /// rows that were looked up, not of the table. Where it is read it becomes a tensor; optimisers that move rows alone take it as it
+    /// is ([`Tensor::take_grad_rows`]).
+    ///
+    /// ```
+    /// # use remat_tensor::Tensor;
+    /// # let device = remat_runtime::Device::cpu(Default::default())?;
+    /// let table = Tensor::zeros(&device, [1000, 2], remat_types::DType::F32)?.requires_grad()?;
+    /// let index = Tensor::new(&device, &[7i64, 0, 7], [3])?;
+    /// table.embedding_rows(&index, None)?.sum()?.backward()?;
+    /// assert_eq!(table.grad_bytes(), 3 * 8 + 6 * 4);
+    /// let rows = table.take_grad_rows().expect("not a tensor yet");
+    /// assert_eq!(rows[0].rows.dims(), [3, 2]);
+    /// # Ok::<(), remat_types::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn embedding_rows(&self, index: &Tensor, padding_idx: Option<isize>) -> Result<Tensor> {
+        let (rows, y) = self.look_up(index, padding_idx, "embedding_rows")?;
+        mark_lookup(&rows);
+        Ok(y)
+    }
+
+    /// The rows as they were looked up, and as they are given: no gradient goes to the row for padding.
+    #[track_caller]
+    fn look_up(&self, index: &Tensor, padding_idx: Option<isize>, op: &str) -> Result<(Tensor, Tensor)> {
+        let padding = self.padding_row(padding_idx, op)?;
+        let rows = self.take(0, index).in_op(op)?;
+        let y = match padding {
+            Some(p) if rows.dtype().is_float() => index.is_row(p, false)?.where_cond(&rows.detach(), &rows)?,
+            _ => rows.clone(),
+        };
+        Ok((rows, y))
     }
 
     /// One row for each bag of rows of the table `self: [count, size]`: sum, mean or largest of the rows that an index

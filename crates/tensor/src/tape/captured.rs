@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use remat_runtime::compile::AfterRun;
 use remat_runtime::{Handle, Kind, TensorId, tracing};
+use remat_types::{Error, ErrorKind};
 use rustc_hash::FxHashMap;
 
-use super::{Leaf, lock};
+use super::{Leaf, RowGrad, lock};
 use crate::Tensor;
 
 /// A tensor that outlives a run and is replaced by updates: what a parameter is to a compiled function.
@@ -33,6 +34,8 @@ struct CapturedState {
 struct CapturedGradient {
     leaf: Arc<Leaf>,
     before: Option<Tensor>,
+    /// The gradient as rows; the trace has failed if there are any.
+    rows: Vec<RowGrad>,
     was_reduced: bool,
     own: Option<Handle>,
 }
@@ -93,6 +96,12 @@ pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
     if is_seen {
         return;
     }
+    let rows = std::mem::take(&mut *lock(&leaf.rows));
+    if !rows.is_empty() {
+        let text = "the gradient of a table looked up in was kept as rows before the compiled function, which takes none in: make it a \
+                    tensor first (read the table's gradient), or take the optimiser's step";
+        tracing::fail(Error::new(ErrorKind::Value, text));
+    }
     let mut slot = lock(&leaf.grad);
     let before = slot.clone();
     let own = before.as_ref().and_then(|g| tracing::state(&g.handle));
@@ -104,9 +113,12 @@ pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
     let was_reduced = is_there && leaf.is_grad_reduced.load(Ordering::Relaxed);
     tracing::guard(move || {
         let is_now = lock(&of.grad).is_some();
-        is_now == is_there && (is_now && of.is_grad_reduced.load(Ordering::Relaxed)) == was_reduced
+        lock(&of.rows).is_empty()
+            && is_now == is_there
+            && (is_now && of.is_grad_reduced.load(Ordering::Relaxed)) == was_reduced
     });
-    GRADIENTS.with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, was_reduced, own }));
+    GRADIENTS
+        .with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, rows, was_reduced, own }));
 }
 
 /// A gradient is the state of its leaf.
@@ -151,6 +163,9 @@ impl Restores {
             found.cells.push((s.own.id(), s.cell));
         }
         for s in GRADIENTS.take() {
+            // of a trace that failed for rows from before nothing more is told
+            let had_none = s.rows.is_empty();
+            found.gradient_left |= !std::mem::replace(&mut *lock(&s.leaf.rows), s.rows).is_empty() && had_none;
             let own = s.own.map(|h| h.id());
             let before = own.or(s.before.as_ref().map(|g| g.handle.id()));
             s.leaf.is_grad_reduced.store(s.was_reduced, Ordering::Relaxed);
