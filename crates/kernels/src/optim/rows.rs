@@ -183,7 +183,7 @@ fn sum<T: FloatElement>(terms: &[RowTerms<'_, T>], named: &[[u64; 2]], inner: us
         let end = before + t.index.len();
         while let Some(at) = named.next_if(|at| *at < end) {
             let row = &t.rows[(at - before) * inner + from..][..part.len()];
-            part.iter_mut().zip(row).for_each(|(p, r)| *p = *p + r.up());
+            part.iter_mut().zip(row).for_each(|(p, r)| *p += r.up());
         }
         match k {
             0 => total.iter_mut().zip(part).for_each(|(t, p)| *t = T::down(*p)),
