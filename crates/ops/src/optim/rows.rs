@@ -16,7 +16,7 @@ fn want_terms(terms: &[&Fact], param: &Fact) -> Result<()> {
     let Some((_, row)) = param.shape.split_first() else {
         return Err(Error::new(ErrorKind::Shape, "a scalar has no rows"));
     };
-    if terms.is_empty() || terms.len() % 2 != 0 {
+    if terms.is_empty() || !terms.len().is_multiple_of(2) {
         let text = format!("{} inputs for the gradient, which is pairs of indices and rows", terms.len());
         return Err(Error::new(ErrorKind::Arity, text));
     }
