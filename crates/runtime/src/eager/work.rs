@@ -24,6 +24,8 @@ pub(super) struct Work {
     replayed: u64,
     /// Operators that may still run again in a rehearsal and in what was rehearsed.
     left: Option<u64>,
+    /// Operators that ran again in this step beside what the schedule performs, where the worker does as it does.
+    beside_schedule: u64,
     /// Bytes that a run without a budget would hold now, and the most that it held.
     named_bytes: usize,
     named_most: usize,
@@ -51,7 +53,7 @@ impl Work {
     /// A step ends.
     pub(super) fn end_step(&mut self) {
         self.asked_before = std::mem::take(&mut self.asked);
-        self.replayed = 0;
+        (self.replayed, self.beside_schedule) = (0, 0);
     }
 
     /// Operators that a step may run again by now.
@@ -81,11 +83,16 @@ impl Worker {
             return Ok(());
         }
         // What the schedule has run again is within its own limit.
-        if self.eviction.is_canonical() || self.budget.is_none() {
+        if self.budget.is_none() || self.schedule.is_acting() {
             return Ok(());
         }
-        self.work.replayed += 1;
-        match self.work.replayed > self.work.limit(self.options.recompute_limit) {
+        let limit = self.work.limit(self.options.recompute_limit);
+        let count = match self.eviction.is_canonical() {
+            true => &mut self.work.beside_schedule,
+            false => &mut self.work.replayed,
+        };
+        *count += 1;
+        match *count > limit {
             true => Err(self.too_much_work()),
             false => Ok(()),
         }
