@@ -73,6 +73,11 @@ class Checkpoint:
         """
         if not isinstance(module, Module):
             raise TypeError(f"a checkpoint is of a remat.nn.Module, not of {type(module).__name__}")
+        if optimizer is not None and not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"a checkpoint has one optimiser of remat.optim, not {type(optimizer).__name__}; of several give one, and the "
+                "`state_dict` of the others by `remat.save`"
+            )
         position = None
         if loader is not None:
             at = loader.position

@@ -421,5 +421,7 @@ def compile(
     """
     options = (memory_budget, level, freeze, half, forms)
     if f is None:
-        return lambda g: CompiledFunction(g, device, options)
+        return lambda g: compile(g, device=device, memory_budget=memory_budget, level=level, freeze=freeze, half=half, forms=forms)
+    if not callable(f):
+        raise TypeError(f"compile takes a function or a module, not {type(f).__name__}")
     return CompiledFunction(f, device, options)

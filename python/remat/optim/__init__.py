@@ -100,6 +100,8 @@ class Optimizer:
 
     def _add(self, params: Any, options: Dict[str, Any]) -> None:
         named = _named(params, self._count)
+        if not named:
+            raise ValueError("no parameters: an optimiser, and each of its groups, has one at least")
         self._count += len(named)
         self._device = named[0][1].device if named else None
         self._params.append([p for _, p in named])

@@ -9,8 +9,8 @@ use super::ranks::Ranks;
 use super::session::Session;
 use super::task::{Settings, Task};
 
-/// Steps until a training step's memory repeats: the first makes what the second finds.
-const STEPS: usize = 2;
+/// Steps of a dry run: the first makes what the second finds, and near the smallest budget later ones begin with other things in memory.
+const STEPS: usize = 4;
 
 /// What decides the memory of a run.
 pub(super) struct Dry<'a, T: Task> {

@@ -133,7 +133,7 @@ fn sparse_adam_refuses_a_whole_gradient_and_moves_nothing() {
     let mut o = SparseAdam::new(named(&e), SparseAdamOptions::default()).expect("valid");
     let before = state(&e.weight);
     loss(&e, 0).and_then(|l| l.backward()).expect("differentiable");
-    clip_grad_norm(&[e.weight.clone()], 1.0).expect("it becomes a tensor");
+    clip_grad_norm(std::slice::from_ref(&e.weight), 1.0).expect("it becomes a tensor");
     let failed = o.step().expect_err("a tensor");
     assert!(failed.kind() == ErrorKind::Value && failed.message().contains("sparse"), "{failed}");
     assert_eq!(state(&e.weight), before);
@@ -144,7 +144,8 @@ fn sparse_adam_refuses_a_whole_gradient_and_moves_nothing() {
 
 #[test]
 fn compiled_steps_have_the_bits_of_eager_ones() {
-    let make: [fn(&Embedding) -> Box<dyn Optimizer>; 2] = [
+    type Make = fn(&Embedding) -> Box<dyn Optimizer>;
+    let make: [Make; 2] = [
         |e| Box::new(Sgd::new(named(e), SgdOptions { lr: 0.1, ..SgdOptions::default() }).expect("valid")),
         |e| Box::new(SparseAdam::new(named(e), SparseAdamOptions { lr: 0.1, ..Default::default() }).expect("valid")),
     ];
