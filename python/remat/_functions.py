@@ -582,7 +582,7 @@ def embedding_rows(x: Tensor, index: Tensor, padding_idx: Any = None) -> Tensor:
     that move rows alone take it as it is (`take_grad_rows`).
 
     >>> import remat
-    >>> table = remat.zeros(1000, 1, requires_grad=True)
+    >>> table = remat.zeros(1000, 1).requires_grad_()
     >>> table.embedding_rows(remat.tensor([2, 0])).sum().backward()
     >>> table.grad.sum().item()
     2.0
