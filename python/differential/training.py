@@ -87,10 +87,13 @@ class Training:
             p = f'[{", ".join([*groups, f"{{{chr(34)}params{chr(34)}: {nets[-1]}.parameters()}}"])}]'
         else:
             p = " + ".join(f"list({net}.parameters())" for net in nets)
-        kinds = SPARSE_OPTIMIZERS if set(nets) & set(self.sparse) else OPTIMIZERS
-        self.setup.add(f"{name} = optim.{self.draw.of(kinds).format(p=p)}")
+        self.setup.add(f"{name} = optim.{self.draw.of(self.kinds_for(nets)).format(p=p)}")
         self.optimizers.append((name, nets))
         return name
+
+    def kinds_for(self, nets: List[str]) -> Tuple[str, ...]:
+        """The optimisers that take the gradients of these networks in PyTorch."""
+        return SPARSE_OPTIMIZERS if set(nets) & set(self.sparse) else OPTIMIZERS
 
     def chunk(self, *lines: str) -> None:
         """Lines of a step that belong together."""
@@ -450,7 +453,7 @@ class Training:
             self.draw.trait("new optimiser")
             name, nets = self.draw.of(opts)
             p = " + ".join(f"list({net}.parameters())" for net in nets)
-            self.after.append([f"if k == {self.draw.int(0, 2)}:", f"    {name} = optim.{self.draw.of(OPTIMIZERS).format(p=p)}"])
+            self.after.append([f"if k == {self.draw.int(0, 2)}:", f"    {name} = optim.{self.draw.of(self.kinds_for(nets)).format(p=p)}"])
 
     def kept_values(self) -> None:
         """Values with their graphs live until the end."""
