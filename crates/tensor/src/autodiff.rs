@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_ops::{Apply, Backward, BackwardKey, OpRef};
-use remat_runtime::{Channel, Handle, Kind, tracing};
+use remat_runtime::{Channel, Handle, Kind};
 use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, Scope, Shape, SmallVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,7 +21,7 @@ use crate::Tensor;
 use crate::site::InOp;
 use crate::tape::{
     self, CustomBackward, Edge, Hook, Kept, Leaf, Node, NodeKind, Recorded, Saved, TapeCx, TensorSpec,
-    capture_gradient, lock,
+    capture_gradient, guard_hooks, lock,
 };
 
 /// The seam at which nothing is recorded; errors carry the forward call's place.
@@ -398,20 +398,6 @@ fn hooked(leaf: &Arc<Leaf>, mut g: Tensor, called: impl Fn(&Hook) -> bool) -> Re
         }
     }
     Ok(g)
-}
-
-/// While tracing: which hooks a leaf from outside has is a part of what is compiled.
-fn guard_hooks(leaf: &Arc<Leaf>, hooks: &[Hook]) {
-    if !tracing::is_tracing() || leaf.is_of_trace {
-        return;
-    }
-    // by address, which no other hook gets as long as these live
-    let seen: Vec<_> = hooks.iter().map(|h| Arc::downgrade(&h.f)).collect();
-    let of = leaf.clone();
-    tracing::guard(move || {
-        let now = lock(&of.hooks);
-        now.len() == seen.len() && now.iter().zip(&seen).all(|(a, b)| std::ptr::addr_eq(Arc::as_ptr(&a.f), b.as_ptr()))
-    });
 }
 
 /// Gradients of the sum of `y` with respect to `x`, without touching any leaf's accumulated gradient, as the hooks of [`Tensor::map_grad`]

@@ -19,7 +19,7 @@ use remat_types::{
     CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, Scope, Shape, SmallVec, for_dtype,
 };
 
-pub(crate) use captured::{Restored, Restores, capture_gradient};
+pub(crate) use captured::{Restored, Restores, capture_gradient, guard_hooks};
 pub use captured::{StateCell, capture_state, captured_version};
 pub(crate) use frame::Frame;
 pub(crate) use recorded::Recorded;
@@ -76,7 +76,7 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a leaf does with its gradient when that is complete.
+/// A function that a leaf calls with its gradient, once a pass has completed the gradient.
 #[derive(Clone)]
 pub(crate) struct Hook {
     /// Gives what takes the gradient's place, if anything.

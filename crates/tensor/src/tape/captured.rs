@@ -9,7 +9,7 @@ use remat_runtime::{Handle, Kind, TensorId, tracing};
 use remat_types::{Error, ErrorKind};
 use rustc_hash::FxHashMap;
 
-use super::{Leaf, RowGrad, lock};
+use super::{Hook, Leaf, RowGrad, lock};
 use crate::Tensor;
 
 /// A tensor that outlives a run and is replaced by updates: what a parameter is to a compiled function.
@@ -119,6 +119,20 @@ pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
     });
     GRADIENTS
         .with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, rows, was_reduced, own }));
+}
+
+/// While tracing: which hooks a leaf from outside has is a part of what is compiled.
+pub(crate) fn guard_hooks(leaf: &Arc<Leaf>, hooks: &[Hook]) {
+    if !tracing::is_tracing() || leaf.is_of_trace {
+        return;
+    }
+    // by address, which no other hook gets as long as these live
+    let seen: Vec<_> = hooks.iter().map(|h| Arc::downgrade(&h.f)).collect();
+    let of = leaf.clone();
+    tracing::guard(move || {
+        let now = lock(&of.hooks);
+        now.len() == seen.len() && now.iter().zip(&seen).all(|(a, b)| std::ptr::addr_eq(Arc::as_ptr(&a.f), b.as_ptr()))
+    });
 }
 
 /// A gradient is the state of its leaf.

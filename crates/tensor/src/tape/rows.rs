@@ -10,7 +10,7 @@ use remat_ops::pointwise::{Binary, BinaryFn, Cast};
 use remat_runtime::Kind;
 use remat_types::{CallSite, DType, Fact, Result, SmallVec, smallvec};
 
-use super::{Edge, Leaf, Node, NodeKind, Saved, capture_gradient, lock, no_grad};
+use super::{Edge, Leaf, Node, NodeKind, Saved, capture_gradient, guard_hooks, lock, no_grad};
 use crate::Tensor;
 
 /// A part of the gradient of a table: of each row that `index` names the row of `rows` at the same place; rows of the same one add up.
@@ -44,6 +44,7 @@ pub(crate) fn keep_rows(
     if !keeps_rows.load(Ordering::Relaxed) || !lock(&leaf.hooks).is_empty() {
         return Ok(false);
     }
+    guard_hooks(leaf, &[]);
     capture_gradient(leaf);
     if lock(&leaf.grad).is_some() {
         return Ok(false);
