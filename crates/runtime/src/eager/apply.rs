@@ -84,6 +84,8 @@ impl Worker {
         let growth = if a.op.repeatable() { 0 } else { made };
         self.before_growth(growth)?;
         if self.does_schedule_decide() && self.must_cut(a) {
+            // Leaves may go whose results are smaller.
+            self.release_leaves()?;
             self.end_schedule();
             self.check_canonical(|w| w.try_apply(a))?;
             return self.run_canonically(|w| w.try_apply(a));

@@ -21,12 +21,11 @@ use crate::eager::worker::Worker;
 use crate::slab::Key;
 
 impl Worker {
-    /// Errors: why the canonical way would not suffice for a command. Before that leaves go whose results are smaller.
+    /// Errors: why the canonical way would not suffice for a command.
     pub(in crate::eager) fn check_canonical<T>(
-        &mut self,
+        &self,
         command: impl FnOnce(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
-        self.surely(Worker::release_leaves)?;
         match command(&mut self.copy_canonical(None, self.options.recompute_limit)?) {
             Err(stop) if stop.is_shortfall() => Err(stop),
             // Of other failures the command itself tells.

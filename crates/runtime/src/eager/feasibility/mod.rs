@@ -14,6 +14,7 @@ use remat_types::SmallVec;
 use crate::arena::{Block, padded};
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Input, Recipe, RecipeId, Storage, StorageId, Table};
+use crate::eager::schedule::Needs;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 
@@ -73,13 +74,13 @@ impl Worker {
         if is_safe(self) {
             return Ok(());
         }
-        self.surely(Worker::release_leaves)?;
+        self.release_leaves()?;
         for id in self.named_deepest_last() {
             let is_lost = |w: &Worker| w.is_in_reach(id, w.room_after(0)) && !w.is_in_reach(id, w.room_after(bytes));
             let is_open = |s: &&Storage| s.recipe.is_some() && !coming.contains(&id);
             let Some(s) = self.table.storage(id).filter(is_open) else { continue };
             if is_lost(self) && padded(s.bytes) <= self.room_after(bytes) {
-                self.surely(|w| w.make_leaves(&[id]))?;
+                self.make_leaves(&[id])?;
             }
         }
         Ok(())
@@ -106,16 +107,25 @@ impl Worker {
         named.into_iter().map(|n| n.1).collect()
     }
 
-    /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where it did not in this one.
+    /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where the step's work did not suffice.
     pub(in crate::eager) fn make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
-        let whole: SmallVec<[Input; 8]> = results.iter().map(|id| whole(*id)).collect();
-        if self.bytes_from_nothing(&whole, 0) > self.room_after(0) {
+        let x: SmallVec<[Input; 4]> = results.iter().map(|id| whole(*id)).collect();
+        if self.bytes_from_nothing(&x, 0) > self.room_after(0) {
             return Ok(());
         }
-        self.pin_inputs(&whole)?;
-        results.iter().for_each(|id| self.drop_recipe(*id));
-        self.unpin(&whole);
-        Ok(())
+        let keep = |w: &mut Worker| {
+            w.pin_inputs(&x)?;
+            results.iter().for_each(|id| w.drop_recipe(*id));
+            w.unpin(&x);
+            Ok(())
+        };
+        if !self.does_schedule_decide() {
+            return self.surely(keep);
+        }
+        // What runs again for it is the step's work wherever the worker stands.
+        let acted = self.schedule.position();
+        self.extend_schedule(&Needs { x: x.clone(), beside: 0 })?;
+        self.as_scheduled(acted, keep)
     }
 
     /// Bytes beside leaves when the running command has run and leaves have grown by `growth`.

@@ -110,11 +110,8 @@ impl Worker {
         if !is_followed {
             self.abandon_plan();
         }
-        if self.does_schedule_decide() {
-            self.surely(Worker::release_leaves)?;
-            if self.prepare_in_schedule(g)? {
-                return Ok(());
-            }
+        if self.does_schedule_decide() && self.prepare_in_schedule(g)? {
+            return Ok(());
         }
         self.end_schedule();
         let mut way = None;
@@ -150,7 +147,8 @@ impl Worker {
     fn prepare_in_schedule(&mut self, g: &CommandGroup) -> std::result::Result<bool, OpFailure> {
         self.running = "step";
         // Now, for what this runs may evict what the schedule is about to bring back.
-        match self.before_growth_to(self.growth_of_needs(g), &self.becoming_state(g)) {
+        let leaves = self.release_leaves();
+        match leaves.and_then(|()| self.before_growth_to(self.growth_of_needs(g), &self.becoming_state(g))) {
             Err(stop) if stop.is_shortfall() => return Ok(false),
             done => done?,
         }

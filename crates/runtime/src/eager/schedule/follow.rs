@@ -49,9 +49,18 @@ impl Worker {
                 return Err(stop);
             }
             // Leaves may go whose results are smaller.
-            self.surely(Worker::release_leaves)?;
+            self.release_leaves()?;
             self.extend_schedule(&needs)?;
         }
+        self.as_scheduled(acted, command)
+    }
+
+    /// Runs a command for which the schedule was extended from the position `acted` on.
+    pub(in crate::eager) fn as_scheduled<T>(
+        &mut self,
+        acted: (u64, usize),
+        mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
+    ) -> std::result::Result<T, OpFailure> {
         match self.schedule.is_followed() {
             true => self.act(self.schedule.since(acted))?,
             false => match command(self) {

@@ -143,12 +143,17 @@ impl Schedule {
         if begun == self.begun { at } else { 0 }
     }
 
-    /// A step ends, or something else decides from here on.
+    /// A step ends, or something else decides from here on. What has run again in the step still counts.
     fn end(&mut self) {
         if self.is_active || self.is_followed {
             self.restart();
-            (self.is_active, self.is_followed, self.has_restarted, self.launches) = (false, false, false, 0);
+            (self.is_active, self.is_followed, self.has_restarted) = (false, false, false);
         }
+    }
+
+    /// A step ends.
+    pub(super) fn end_step(&mut self) {
+        self.launches = 0;
     }
 
     /// Begins again from nothing.
