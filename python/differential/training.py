@@ -165,9 +165,10 @@ class Training:
         self.chunk(f"{loss}.backward({options})")
         if self.draw.chance(0.25):
             net = self.draw.of(nets)
-            self.chunk(self.draw.of((
-                f"nn.utils.clip_grad_norm_(list({net}.parameters()), 0.5)", f"nn.utils.clip_grad_value_(list({net}.parameters()), 0.01)",
-            )))
+            norm = f"nn.utils.clip_grad_norm_(list({net}.parameters()), 0.5)"
+            clip = self.draw.of((norm, f"nn.utils.clip_grad_value_(list({net}.parameters()), 0.01)"))
+            # PyTorch clips no value of a sparse gradient
+            self.chunk(norm if net in self.sparse else clip)
             self.draw.trait("clipped")
         self.chunk(f"if k == {self.count - 1}:", *(f"    note_gradients('{net}', {net})" for net in nets))
         if self.draw.chance(0.1):

@@ -205,3 +205,42 @@ fn the_step_of_one_optimiser_leaves_the_graph_of_another_network_evictable() {
     // The critic's gradients and momenta, and no activation of the generator.
     assert!(with <= without + 4096, "{with} bytes stay, {without} without a step");
 }
+
+/// Eight steps of a rule that the program itself writes, with a momentum that it keeps; weights and figures.
+fn train_by_hand(d: &Device, does_mark: bool) -> Result<Taken> {
+    let layers = Layers::new(d, 6)?;
+    let parameters: Vec<Parameter> = layers.linear.iter().flat_map(|l| l.named_parameters()).map(|(_, p)| p).collect();
+    let mut momenta: Vec<Tensor> = parameters.iter().map(|p| p.get()?.zeros_like()).collect::<Result<_>>()?;
+    for step in 0..8 {
+        let x = Tensor::new(d, &wave32(BATCH * WIDTH, f64::from(step)), [BATCH, WIDTH])?;
+        highway(&layers, &x, 6)?.square()?.mean()?.backward()?;
+        for (p, m) in parameters.iter().zip(&mut momenta) {
+            *m = ((&*m * 0.9)? + p.take_grad().expect("it was reached"))?;
+            p.set(&(p.get()?.detach() - (&*m * 0.02)?)?)?;
+        }
+        if does_mark {
+            d.channel().step_mark()?;
+        }
+    }
+    d.channel().sync()?;
+    let stats = d.channel().stats()?;
+    let weights = parameters.iter().map(|p| p.to_host()?.to_vec::<f32>()).collect::<Result<_>>()?;
+    Ok(Taken { peak_bytes: stats.peak_bytes, executed: stats.executed_ops, again: stats.recomputed_ops, weights })
+}
+
+#[test]
+fn a_rule_written_by_hand_leaves_no_history_that_grows_with_the_steps() {
+    // Without marks all of the program is one step, whose schedule gets longer.
+    for (does_mark, least) in [(true, 60), (false, 75)] {
+        let free = train_by_hand(&Device::cpu(options()).expect("a CPU"), does_mark).expect("no budget");
+        for percent in [100, 90, 75, 60].into_iter().filter(|p| *p >= least) {
+            let budget_bytes = Some(free.peak_bytes * percent / 100);
+            let d = Device::cpu(DeviceOptions { budget_bytes, ..options() }).expect("a CPU");
+            let t = train_by_hand(&d, does_mark).unwrap_or_else(|e| panic!("{percent} %, marked: {does_mark}: {e}"));
+            println!("{percent} %, marked: {does_mark}: {} of {} operators ran again", t.again, t.executed);
+            assert!(t.weights == free.weights, "{percent} %, marked: {does_mark}: other bits");
+            assert!(t.peak_bytes <= free.peak_bytes * percent / 100, "{percent} %, marked: {does_mark}");
+            assert!(t.again <= t.executed, "{percent} %, marked: {does_mark}: {} of {}", t.again, t.executed);
+        }
+    }
+}

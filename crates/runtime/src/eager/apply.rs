@@ -82,6 +82,7 @@ impl Worker {
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
         let made: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
         let growth = if a.op.repeatable() { 0 } else { made };
+        self.after_updates(a);
         self.before_growth(growth)?;
         if self.does_schedule_decide() && self.must_cut(a) {
             // Leaves may go whose results are smaller.

@@ -87,6 +87,7 @@ impl Worker {
         *self.steps.ended.entry(caller).or_default() += 1;
         self.launcher.mark_step();
         self.end_comm_scratch();
+        self.end_history();
         self.end_schedule();
         self.schedule.end_step();
         self.work.end_step();

@@ -187,6 +187,7 @@ impl Worker {
             self.set_kind(s[0].storage, kind);
             self.drop_recipe(s[0].storage);
             self.unpin(&s);
+            self.note_update(s[0].storage);
         }
         pinned
     }

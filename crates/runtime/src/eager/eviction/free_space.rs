@@ -1,12 +1,11 @@
 //! Making room: what a policy is told, what it chose, and the error that says why nothing helps.
 
-use remat_types::{BudgetShortfall, Error, PinnedBytes, Result, SmallVec};
+use remat_types::{BudgetShortfall, Error, PinnedBytes, Result};
 use rustc_hash::FxHashMap;
 
 use super::policy::{Choice, ScoredSegment, UnscannedBytes, choose};
 use crate::arena::{Segment, padded};
-use crate::eager::failure::OpFailure;
-use crate::eager::memory::table::{HeldBy, Storage, StorageId};
+use crate::eager::memory::table::{Storage, StorageId};
 use crate::eager::worker::Worker;
 use crate::report::Kind;
 use crate::slab::Key;
@@ -17,9 +16,6 @@ const LOOKED_AT: usize = 1024;
 
 /// So many times more where those do not suffice.
 const LOOKED_AT_MORE: usize = 8;
-
-/// What would be kept for a leaf to go is looked for among so many storages.
-const RESULTS_MAX: usize = 256;
 
 impl Worker {
     /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
@@ -125,54 +121,6 @@ impl Worker {
             self.table[id].is_evictable().then(|| self.candidate(id, now)).flatten()
         };
         segments.iter().map(|s| ScoredSegment { segment: *s, candidate: candidate(s) }).collect()
-    }
-
-    /// Lets go of data that nobody can name any more and that is kept only so that results can be made again, where
-    /// keeping those results instead takes fewer bytes: else every loss that a program keeps would keep its batch.
-    pub(in crate::eager) fn release_leaves(&mut self) -> std::result::Result<(), OpFailure> {
-        let unnamed = self
-            .table
-            .storages()
-            .filter(|(_, s)| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty());
-        let mut unnamed: Vec<_> = unnamed.map(|(id, s)| (s.number, id)).collect();
-        unnamed.sort_unstable_by_key(|u| u.0);
-        for (_, id) in unnamed {
-            let Some(bytes) = self.table.storage(id).map(|s| s.bytes) else { continue };
-            if let Some(results) = self.results_of(id, bytes) {
-                self.make_leaves(&results)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The named results that would have to be kept for a leaf to go, if they are smaller than it.
-    fn results_of(&self, leaf: StorageId, bytes: usize) -> Option<SmallVec<[StorageId; 8]>> {
-        let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
-        let mut kept: SmallVec<[StorageId; 8]> = SmallVec::new();
-        let mut kept_bytes = 0;
-        seen.push(leaf);
-        let mut at = 0;
-        while let Some(&id) = seen.get(at) {
-            at += 1;
-            let readers = &self.table[id].readers;
-            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
-                if seen.contains(&y) || kept.contains(&y) {
-                    continue;
-                }
-                let s = &self.table[y];
-                match s.handles > 0 {
-                    true => {
-                        kept_bytes += padded(s.bytes);
-                        kept.push(y);
-                    }
-                    false => seen.push(y),
-                }
-                if kept_bytes >= padded(bytes) || seen.len() > RESULTS_MAX {
-                    return None;
-                }
-            }
-        }
-        Some(kept)
     }
 
     /// The contract's error: what `id` needed, and who holds the rest.

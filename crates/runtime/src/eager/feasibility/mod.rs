@@ -6,16 +6,16 @@
 //! out of reach by then. Both depend on what can be made of what, and not on what happens to be evicted (`canonical.rs`).
 
 mod turns;
+mod unnamed;
 
 pub(in crate::eager) use self::turns::FromNothing;
 
 use remat_types::SmallVec;
+use rustc_hash::FxHashSet;
 
 use crate::arena::{Block, padded};
 use crate::eager::failure::OpFailure;
-use crate::eager::memory::table::{Input, Recipe, RecipeId, Storage, StorageId, Table};
-use crate::eager::schedule::Needs;
-use crate::eager::update::whole;
+use crate::eager::memory::table::{Recipe, RecipeId, Storage, StorageId, Table};
 use crate::eager::worker::Worker;
 
 /// What must be made before a storage, and may need too much, is looked for among so many recipes.
@@ -28,6 +28,8 @@ pub(in crate::eager) struct Feasibility {
     passing: SmallVec<[StorageId; 4]>,
     /// No recipe needs more bytes beside leaves.
     most_bytes: usize,
+    /// State that was made since unnamed leaves were let go.
+    updated: FxHashSet<StorageId>,
 }
 
 impl Feasibility {
@@ -48,7 +50,7 @@ impl Feasibility {
 
     /// Between commands.
     pub(in crate::eager) fn duplicate(&self) -> Feasibility {
-        Feasibility { most_bytes: self.most_bytes, ..Feasibility::default() }
+        Feasibility { most_bytes: self.most_bytes, updated: self.updated.clone(), ..Feasibility::default() }
     }
 }
 
@@ -91,6 +93,7 @@ impl Worker {
         if self.budget.is_none() || self.eviction.note_short() {
             return;
         }
+        self.release_leaves_of_residents();
         for id in self.named_deepest_last() {
             let is_there = self.table.storage(id).is_some_and(Storage::is_evictable);
             if is_there && !self.is_in_reach(id, self.room_after(0)) {
@@ -105,27 +108,6 @@ impl Worker {
         let mut named: Vec<_> = named.map(|(id, s)| ((self.table.depth_of(id), s.number), id)).collect();
         named.sort_unstable_by_key(|n| n.0);
         named.into_iter().map(|n| n.1).collect()
-    }
-
-    /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where the step's work did not suffice.
-    pub(in crate::eager) fn make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
-        let x: SmallVec<[Input; 4]> = results.iter().map(|id| whole(*id)).collect();
-        if self.bytes_from_nothing(&x, 0) > self.room_after(0) {
-            return Ok(());
-        }
-        let keep = |w: &mut Worker| {
-            w.pin_inputs(&x)?;
-            results.iter().for_each(|id| w.drop_recipe(*id));
-            w.unpin(&x);
-            Ok(())
-        };
-        if !self.does_schedule_decide() {
-            return self.surely(keep);
-        }
-        // What runs again for it is the step's work wherever the worker stands.
-        let acted = self.schedule.position();
-        self.extend_schedule(&Needs { x: x.clone(), beside: 0 })?;
-        self.as_scheduled(acted, keep)
     }
 
     /// Bytes beside leaves when the running command has run and leaves have grown by `growth`.

@@ -1,0 +1,172 @@
+//! Leaves that nobody can name any more: they are kept only so that results can be made again.
+//!
+//! A program that keeps each loss would keep each batch, and one that computes a momentum itself keeps every version of the
+//! parameters, with a history that gets longer in each step. Where the results take no more bytes than such leaves, they
+//! become leaves instead. Versions of parameters go together or not at all: each gradient is made of most of them. So that is
+//! looked for where a step ends, and, for programs that mark no steps, where an updated parameter is first read again.
+
+use remat_types::SmallVec;
+use rustc_hash::FxHashSet;
+
+use crate::arena::padded;
+use crate::eager::command::Apply;
+use crate::eager::failure::OpFailure;
+use crate::eager::handle::TensorId;
+use crate::eager::memory::table::{HeldBy, Input, Storage, StorageId};
+use crate::eager::schedule::Needs;
+use crate::eager::update::whole;
+use crate::eager::worker::Worker;
+
+/// What would be kept for a leaf to go is looked for among so many storages.
+const RESULTS_MAX: usize = 1024;
+
+/// Leaves, and the named results that would have to be kept for them to go.
+#[derive(Default)]
+struct Kept {
+    leaf_bytes: usize,
+    results: FxHashSet<StorageId>,
+}
+
+impl Worker {
+    /// Lets unnamed leaves go whose results take no more bytes. Errors: those of [`Worker::make_leaves`].
+    pub(in crate::eager) fn release_leaves(&mut self) -> std::result::Result<(), OpFailure> {
+        self.for_results(|w, results| w.make_leaves(&results))
+    }
+
+    /// For each set of results that is to be kept so that leaves go.
+    fn for_results(
+        &mut self,
+        mut keep: impl FnMut(&mut Worker, Vec<StorageId>) -> std::result::Result<(), OpFailure>,
+    ) -> std::result::Result<(), OpFailure> {
+        for mut results in self.results_for_leaves() {
+            // The sets before it may have some of them.
+            results.retain(|id| self.table[*id].recipe.is_some());
+            if !results.is_empty() {
+                keep(self, results)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Worker::release_leaves`], where nothing was evicted yet.
+    pub(super) fn release_leaves_of_residents(&mut self) {
+        let done = self.for_results(|w, results| {
+            if results.iter().all(|id| w.table[*id].is_evictable()) {
+                results.into_iter().for_each(|id| w.drop_recipe(id));
+            }
+            Ok(())
+        });
+        debug_assert!(done.is_ok(), "nothing runs for it");
+    }
+
+    /// A step ends: what would make its history longer becomes a leaf. What does not fit stays as it is, for nothing that was
+    /// asked for depends on it.
+    pub(in crate::eager) fn end_history(&mut self) {
+        self.feasibility.updated.clear();
+        match (self.budget, self.eviction.is_short()) {
+            (None, _) => {}
+            (_, false) => self.release_leaves_of_residents(),
+            (_, true) if self.does_schedule_decide() => {
+                let all = |results: Vec<StorageId>| results.into_iter().map(whole).collect();
+                drop(self.for_results(|w, results| w.try_make_leaves(all(results))));
+            }
+            (_, true) => drop(self.release_leaves()),
+        }
+    }
+
+    /// A storage is state from now on.
+    pub(in crate::eager) fn note_update(&mut self, id: StorageId) {
+        if self.budget.is_some() {
+            self.feasibility.updated.insert(id);
+        }
+    }
+
+    /// A command is about to run: if it is the first that reads what updates have made, these have all been made.
+    pub(in crate::eager) fn after_updates(&mut self, a: &Apply) {
+        if self.feasibility.updated.is_empty() || self.is_in_group {
+            return;
+        }
+        let is_updated = |(id, _): &(TensorId, bool)| {
+            self.table.kept(id).is_some_and(|s| self.feasibility.updated.contains(&s.storage))
+        };
+        if a.x.iter().any(is_updated) {
+            self.end_history();
+        }
+    }
+
+    /// Sets of named results, each to be kept for unnamed leaves that take at least as many bytes: of all leaves that have
+    /// results in common, else of one.
+    fn results_for_leaves(&self) -> Vec<Vec<StorageId>> {
+        let is_unnamed = |s: &Storage| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty();
+        let mut unnamed: Vec<_> = self.table.storages().filter(|(_, s)| is_unnamed(s)).collect();
+        unnamed.sort_unstable_by_key(|u| u.1.number);
+        let alone = unnamed
+            .iter()
+            .filter_map(|(id, s)| Some(Kept { leaf_bytes: padded(s.bytes), results: self.results_of(*id)? }));
+        let mut chosen: Vec<Kept> = alone.collect();
+        let mut joined: Vec<Kept> = Vec::new();
+        for k in &chosen {
+            let mut all = Kept { leaf_bytes: k.leaf_bytes, results: k.results.clone() };
+            for other in joined.extract_if(.., |j| !j.results.is_disjoint(&k.results)) {
+                all.leaf_bytes += other.leaf_bytes;
+                all.results.extend(other.results);
+            }
+            joined.push(all);
+        }
+        chosen.splice(0..0, joined);
+        chosen.retain(|k| k.results.iter().map(|id| padded(self.table[*id].bytes)).sum::<usize>() <= k.leaf_bytes);
+        let in_order = |k: Kept| {
+            let mut results: Vec<_> = k.results.into_iter().collect();
+            results.sort_unstable_by_key(|id| self.table[*id].number);
+            results
+        };
+        chosen.into_iter().map(in_order).collect()
+    }
+
+    /// The named results of an unnamed leaf; `None` if they are too many to look for.
+    fn results_of(&self, leaf: StorageId) -> Option<FxHashSet<StorageId>> {
+        let mut seen: FxHashSet<StorageId> = FxHashSet::default();
+        let mut kept: FxHashSet<StorageId> = FxHashSet::default();
+        let mut stack = vec![leaf];
+        while let Some(id) = stack.pop() {
+            let readers = &self.table[id].readers;
+            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+                match self.table[y].handles > 0 {
+                    true => drop(kept.insert(y)),
+                    false if seen.insert(y) => stack.push(y),
+                    false => {}
+                }
+            }
+            if seen.len() + kept.len() > RESULTS_MAX {
+                return None;
+            }
+        }
+        Some(kept)
+    }
+
+    /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where the step's work did not suffice.
+    pub(in crate::eager) fn make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
+        let x: SmallVec<[Input; 4]> = results.iter().copied().map(whole).collect();
+        match self.bytes_from_nothing(&x, 0) <= self.room_after(0) {
+            true => self.try_make_leaves(x),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes results leaves. What runs again for it is the step's work, wherever the worker stands. Errors: Budget where
+    /// memory or that work does not suffice.
+    fn try_make_leaves(&mut self, x: SmallVec<[Input; 4]>) -> std::result::Result<(), OpFailure> {
+        let keep = |w: &mut Worker| {
+            w.pin_inputs(&x)?;
+            x.iter().for_each(|s| w.drop_recipe(s.storage));
+            w.unpin(&x);
+            Ok(())
+        };
+        if !self.does_schedule_decide() {
+            return self.surely(keep);
+        }
+        let acted = self.schedule.position();
+        self.extend_schedule(&Needs { x: x.clone(), beside: 0 })?;
+        self.as_scheduled(acted, keep)
+    }
+}
