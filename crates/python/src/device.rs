@@ -71,7 +71,13 @@ const UNITS: [(&str, f64); 9] = [
 pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
     let Some(x) = x else { return Ok(None) };
     let wrong = |text: &str| {
-        let forms = "give bytes as an integer, a text such as \"512MiB\" or \"0.5GB\", or None for no limit";
+        let forms = match text.ends_with('%') {
+            // what a share is of, only a run can tell
+            true => {
+                "a share is of the peak of a run without a budget: take that from `device.peak_bytes` or from `remat.smallest_budget`, and give bytes"
+            }
+            false => "give bytes as an integer, a text such as \"512MiB\" or \"0.5GB\", or None for no limit",
+        };
         PyValueError::new_err(format!("{text} is no budget: {forms}"))
     };
     // a bool is an integer in Python, and no size
@@ -107,7 +113,7 @@ impl PyDevice {
     fn new(
         py: Python<'_>,
         budget: Option<&Bound<'_, PyAny>>,
-        threads: Option<usize>,
+        threads: Option<i64>,
         spill: Option<PathBuf>,
         foresight: &str,
         async_level: &str,
@@ -124,7 +130,10 @@ impl PyDevice {
             ranks: ranks.map(|r| r.get().0.clone()),
             ..DeviceOptions::default()
         };
-        options.threads = threads.unwrap_or(options.threads);
+        if let Some(n) = threads {
+            let wrong = |_| PyValueError::new_err(format!("threads is {n}, must be 1 or more"));
+            options.threads = usize::try_from(n).map_err(wrong)?;
+        }
         let has_ranks = options.ranks.is_some();
         let device = call::run(py, move || {
             options.spill = spill.map(SpillTo::measure).transpose()?;

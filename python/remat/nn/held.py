@@ -496,7 +496,11 @@ def _noted(make: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(make)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if "_given" not in self.__dict__:
-            bound = signature.bind(self, *args, **kwargs)
+            try:
+                bound = signature.bind(self, *args, **kwargs)
+            except TypeError as e:
+                takes = ", ".join(n for n in signature.parameters if n != "self")
+                raise TypeError(f"{type(self).__name__}: {e}; it takes {takes}") from None
             bound.apply_defaults()
             given: Dict[str, Any] = {}
             for name, value in bound.arguments.items():

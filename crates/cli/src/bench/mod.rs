@@ -72,7 +72,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["eager", "no_foresight", "memory_budget"])]
     session: bool,
     /// Most bytes of a network's or model's run, of which a percentage is of the peak without a budget
-    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     /// Do not plan eager steps that repeat: evict by the online policy alone
     #[arg(long, conflicts_with_all = ["compiled", "spill_to"])]

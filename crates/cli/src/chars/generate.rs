@@ -52,7 +52,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Most memory the device may use, such as `8MiB`; `unlimited` or a size
-    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     /// Compute threads [default: the number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]

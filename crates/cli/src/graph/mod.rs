@@ -46,7 +46,7 @@ pub(crate) struct Options {
     shapes: ShapeOptions,
     /// Most bytes of a run: what does not fit is computed again, and shows as such; of a percentage, 100 are what the run
     /// takes without a budget
-    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     /// Print the graph in words instead of its figures
     #[arg(long)]

@@ -49,7 +49,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Most bytes of the run, weights included, of which a percentage is of what it takes without a budget
-    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     #[command(flatten)]
     passes: PassOptions,

@@ -78,7 +78,7 @@ pub(crate) struct Options {
     generate: Option<String>,
     /// Most bytes of the arena: `64MiB`, `70%` of the peak without a budget, or `unlimited`; with `--curve`, the budget
     /// that the page shows first
-    #[arg(long, value_name = "BUDGET")]
+    #[arg(long, value_name = "BUDGET", allow_hyphen_values = true)]
     budget: Option<MemoryBudget>,
     /// Time to plan, for each budget of a curve, counted in what the search looks at: a plan does not depend on the machine, which
     /// takes about so long [default: 1.6 up to 1,000 operators, 12 from 5,000 on]

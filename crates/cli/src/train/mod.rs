@@ -41,7 +41,7 @@ pub(crate) use task::{EPOCHS, Settings, Task};
 pub(crate) struct RunOptions {
     /// Most memory the device may use: `64MiB`, `0.5GB`, `50%` of the peak without a budget, or `unlimited`; numbers below a
     /// million need a unit (`B` for bytes)
-    #[arg(long, default_value = "unlimited", value_name = "BUDGET")]
+    #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     /// Compute threads [default: the number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]

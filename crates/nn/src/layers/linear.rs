@@ -1,6 +1,6 @@
 use remat_ops::pointwise::{Binary, BinaryFn};
 use remat_tensor::Tensor;
-use remat_types::{Result, axis_of};
+use remat_types::{ErrorKind, Result, axis_of};
 
 use crate::{Init, InitCx, Label, Layer, Module, Parameter};
 
@@ -74,11 +74,17 @@ impl Layer for Linear {
 #[track_caller]
 pub(crate) fn product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     axis_of(-1, x.rank())?;
-    let weight = weight.t()?;
-    match x.rank() {
-        1 => x.unsqueeze(0)?.matmul(&weight)?.squeeze(&[0]),
-        _ => x.matmul(&weight),
-    }
+    let transposed = weight.t()?;
+    let y = match x.rank() {
+        1 => x.unsqueeze(0)?.matmul(&transposed).and_then(|y| y.squeeze(&[0])),
+        _ => x.matmul(&transposed),
+    };
+    y.map_err(|e| match (x.shape().dims().last(), weight.shape().dims().last()) {
+        (Some(given), Some(taken)) if e.kind() == ErrorKind::Shape && given != taken => {
+            e.context(format!("the input has {given} features along its last axis, the layer takes {taken}"))
+        }
+        _ => e,
+    })
 }
 
 /// `a + b`, in place where `a` was the last handle on its tensor.

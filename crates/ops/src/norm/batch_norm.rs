@@ -49,7 +49,7 @@ fn some_batch(x: &Fact) -> Result<BatchDims> {
 
 fn want_channels(f: &Fact, x: &Fact, name: &str) -> Result<()> {
     want_dtype(f, x.dtype, name)?;
-    want_shape(f, &[x.shape[1]], name)
+    want_shape(f, &[x.shape[1]], name).map_err(|e| e.context(format!("x has {} channels along axis 1", x.shape[1])))
 }
 
 fn want_statistics(f: &Fact, x: &Fact, name: &str) -> Result<()> {

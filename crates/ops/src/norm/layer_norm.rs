@@ -49,7 +49,7 @@ impl Op for LayerNorm {
         let s = inner(self.axes, self.eps, x[0])?;
         for (f, name) in [(x[1], "scale"), (x[2], "bias")] {
             want_dtype(f, x[0].dtype, name)?;
-            want_shape(f, s, name)?;
+            want_shape(f, s, name).map_err(|e| e.context(format!("x of shape {}", x[0].shape)))?;
         }
         Ok(smallvec![Fact::new(x[0].dtype, x[0].shape.clone())])
     }

@@ -44,7 +44,7 @@ impl Op for RmsNorm {
         arity(x, 2)?;
         let s = inner(self.axes, self.eps, x[0])?;
         want_dtype(x[1], x[0].dtype, "scale")?;
-        want_shape(x[1], s, "scale")?;
+        want_shape(x[1], s, "scale").map_err(|e| e.context(format!("x of shape {}", x[0].shape)))?;
         Ok(smallvec![Fact::new(x[0].dtype, x[0].shape.clone())])
     }
 

@@ -156,6 +156,12 @@ impl Recurrent {
             return Err(Error::new(ErrorKind::Shape, text));
         }
         let (steps, batch, inputs) = (x[0].shape[0], x[0].shape[1], x[0].shape[2]);
+        if let [_, taken] = x[1].shape.dims()
+            && *taken != inputs
+        {
+            let text = format!("x has {inputs} features along its last axis, w_ih takes {taken}");
+            return Err(Error::new(ErrorKind::Shape, text));
+        }
         want_shape(x[1], &[rows, inputs], "w_ih")?;
         let mut at = 3;
         let mut next = |shape: &[usize], name: &str| {

@@ -86,7 +86,10 @@ impl PyParameter {
 
 /// The parameter behind a Python tensor. Errors (TypeError) if it is none.
 pub(crate) fn extract(x: &Bound<'_, PyAny>) -> PyResult<Parameter> {
-    let none = || PyTypeError::new_err("expected a remat.nn.Parameter");
+    let none = || {
+        let name = x.get_type().name().map_or_else(|_| "object".to_owned(), |n| n.to_string());
+        PyTypeError::new_err(format!("expected a remat.nn.Parameter, not a {name}; `nn.Parameter(tensor)` makes one"))
+    };
     match &x.cast::<PyTensor>().map_err(|_| none())?.get().value {
         Value::State(p) => Ok(p.clone()),
         Value::Plain(_) => Err(none()),

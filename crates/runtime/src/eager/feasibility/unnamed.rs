@@ -5,8 +5,10 @@
 //! become leaves instead. Versions of parameters go together or not at all: each gradient is made of most of them. So that is
 //! looked for where a step ends, and, for programs that mark no steps, where an updated parameter is first read again.
 
+use std::collections::BTreeMap;
+
 use remat_types::SmallVec;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::padded;
 use crate::eager::command::Apply;
@@ -17,15 +19,8 @@ use crate::eager::schedule::Needs;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 
-/// What would be kept for a leaf to go is looked for among so many storages.
-const RESULTS_MAX: usize = 1024;
-
-/// Leaves, and the named results that would have to be kept for them to go.
-#[derive(Default)]
-struct Kept {
-    leaf_bytes: usize,
-    results: FxHashSet<StorageId>,
-}
+/// What would be kept for one leaf to go is looked for among so many storages.
+const RESULTS_MAX: usize = 256;
 
 impl Worker {
     /// Lets unnamed leaves go whose results take no more bytes. Errors: those of [`Worker::make_leaves`].
@@ -100,48 +95,84 @@ impl Worker {
         let is_unnamed = |s: &Storage| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty();
         let mut unnamed: Vec<_> = self.table.storages().filter(|(_, s)| is_unnamed(s)).collect();
         unnamed.sort_unstable_by_key(|u| u.1.number);
-        let alone = unnamed
-            .iter()
-            .filter_map(|(id, s)| Some(Kept { leaf_bytes: padded(s.bytes), results: self.results_of(*id)? }));
-        let mut chosen: Vec<Kept> = alone.collect();
-        let mut joined: Vec<Kept> = Vec::new();
-        for k in &chosen {
-            let mut all = Kept { leaf_bytes: k.leaf_bytes, results: k.results.clone() };
-            for other in joined.extract_if(.., |j| !j.results.is_disjoint(&k.results)) {
-                all.leaf_bytes += other.leaf_bytes;
-                all.results.extend(other.results);
-            }
-            joined.push(all);
-        }
-        chosen.splice(0..0, joined);
-        chosen.retain(|k| k.results.iter().map(|id| padded(self.table[*id].bytes)).sum::<usize>() <= k.leaf_bytes);
-        let in_order = |k: Kept| {
-            let mut results: Vec<_> = k.results.into_iter().collect();
+        let leaves: Vec<(StorageId, usize)> = unnamed.into_iter().map(|(id, s)| (id, padded(s.bytes))).collect();
+        let mut sets = self.results_in_common(&leaves);
+        sets.extend(leaves.iter().filter_map(|(id, bytes)| self.smaller_results(*id, *bytes)));
+        for results in &mut sets {
             results.sort_unstable_by_key(|id| self.table[*id].number);
-            results
-        };
-        chosen.into_iter().map(in_order).collect()
+        }
+        sets
     }
 
-    /// The named results of an unnamed leaf; `None` if they are too many to look for.
-    fn results_of(&self, leaf: StorageId) -> Option<FxHashSet<StorageId>> {
-        let mut seen: FxHashSet<StorageId> = FxHashSet::default();
-        let mut kept: FxHashSet<StorageId> = FxHashSet::default();
-        let mut stack = vec![leaf];
-        while let Some(id) = stack.pop() {
-            let readers = &self.table[id].readers;
-            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
-                match self.table[y].handles > 0 {
-                    true => drop(kept.insert(y)),
-                    false if seen.insert(y) => stack.push(y),
-                    false => {}
+    /// The results of leaves that have some in common, directly or by others, where they take no more bytes than the leaves.
+    fn results_in_common(&self, leaves: &[(StorageId, usize)]) -> Vec<Vec<StorageId>> {
+        // The leaf by which a storage was come to, and the leaf to whose group another one belongs.
+        let mut found_by: FxHashMap<StorageId, usize> = FxHashMap::default();
+        let mut group: Vec<usize> = (0..leaves.len()).collect();
+        let first = |group: &[usize], mut leaf: usize| {
+            while group[leaf] != leaf {
+                leaf = group[leaf];
+            }
+            leaf
+        };
+        let mut results: Vec<(StorageId, usize)> = Vec::new();
+        for (leaf, (id, _)) in leaves.iter().enumerate() {
+            let mut stack = vec![*id];
+            while let Some(id) = stack.pop() {
+                for y in self.made_of(id) {
+                    if let Some(other) = found_by.get(&y) {
+                        let (a, b) = (first(&group, *other), first(&group, leaf));
+                        group[a.max(b)] = a.min(b);
+                        continue;
+                    }
+                    found_by.insert(y, leaf);
+                    match self.table[y].handles > 0 {
+                        true => results.push((y, leaf)),
+                        false => stack.push(y),
+                    }
                 }
             }
-            if seen.len() + kept.len() > RESULTS_MAX {
-                return None;
+        }
+        let mut of: BTreeMap<usize, (usize, Vec<StorageId>)> = BTreeMap::new();
+        for (leaf, (_, bytes)) in leaves.iter().enumerate() {
+            of.entry(first(&group, leaf)).or_default().0 += bytes;
+        }
+        for (id, leaf) in results {
+            of.entry(first(&group, leaf)).or_default().1.push(id);
+        }
+        let are_smaller = |(leaves, results): &(usize, Vec<StorageId>)| {
+            results.iter().map(|id| padded(self.table[*id].bytes)).sum::<usize>() <= *leaves
+        };
+        of.into_values().filter(are_smaller).map(|g| g.1).collect()
+    }
+
+    /// The results of one leaf, if they take no more bytes.
+    fn smaller_results(&self, leaf: StorageId, bytes: usize) -> Option<Vec<StorageId>> {
+        let mut seen: FxHashSet<StorageId> = FxHashSet::default();
+        let (mut stack, mut kept, mut kept_bytes) = (vec![leaf], Vec::new(), 0);
+        while let Some(id) = stack.pop() {
+            for y in self.made_of(id) {
+                if !seen.insert(y) {
+                    continue;
+                }
+                match self.table[y].handles > 0 {
+                    true => {
+                        kept_bytes += padded(self.table[y].bytes);
+                        kept.push(y);
+                    }
+                    false => stack.push(y),
+                }
+                if kept_bytes > bytes || seen.len() > RESULTS_MAX {
+                    return None;
+                }
             }
         }
         Some(kept)
+    }
+
+    /// What is made of a storage directly.
+    fn made_of(&self, id: StorageId) -> impl Iterator<Item = StorageId> + '_ {
+        self.table[id].readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied())
     }
 
     /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where the step's work did not suffice.
