@@ -303,15 +303,16 @@ fn state_that_does_not_fit_is_the_constructors_error() {
     AdamW::new(vec![p], AdamWOptions::default()).expect("fits now");
 }
 
-/// A gradient of 4 numbers that was made from 1 MiB, which a budget set later does not hold again.
-fn out_of_reach(d: &Device) -> Tensor {
+/// A gradient of 4 numbers that was made from 1 MiB, which a budget set later does not hold again; and what is made of the same
+/// constant and takes more bytes, for else the gradient would be kept in its place.
+fn out_of_reach(d: &Device) -> [Tensor; 2] {
     let wide = Tensor::full(d, [256 << 10], DType::F32, 0.5).expect("fits");
-    let g = wide.exp().expect("float").sum().expect("float").broadcast_to([4]).expect("fits");
-    let g = g.mul(1.0).expect("float");
-    d.channel().wait(g.handle()).expect("computed");
-    drop(wide);
+    let sum = wide.exp().expect("float").sum().expect("float");
+    let made = [4, 64].map(|n| sum.broadcast_to([n]).expect("fits").tanh().expect("float"));
+    made.iter().for_each(|t| d.channel().wait(t.handle()).expect("computed"));
+    drop((wide, sum));
     d.channel().evict_all().expect("open");
-    g
+    made
 }
 
 #[test]
@@ -326,7 +327,8 @@ fn a_gradient_that_cannot_be_brought_back_moves_no_parameter() {
         let mut sgd = Sgd::new(p.clone(), o).expect("valid");
         let good = || Some(Tensor::new(&d, &[1.0f32, 2.0, 3.0, 4.0], [4]).expect("fits"));
         p[0].1.set_grad(good()).expect("same shape");
-        p[1].1.set_grad(Some(out_of_reach(&d))).expect("same shape");
+        let [bad, _beside] = out_of_reach(&d);
+        p[1].1.set_grad(Some(bad)).expect("same shape");
         d.channel().set_budget(Some(100 << 10)).expect("holds the state");
         assert_eq!(sgd.step().is_ok(), async_level == AsyncLevel::Full);
         let _ = d.channel().sync();
