@@ -219,11 +219,14 @@ class _Form:
     def _guard(self, watch: Watch, described: Described, is_second: bool) -> Walk:
         walk = Walk(watch)
         name = getattr(self._f, "__name__", type(self._f).__name__)
-        walk.walk(self._f, name)
-        for x in described.objects:
-            walk.walk(x, "self" if x is described.owner else f"<{type(x).__name__}>")
-        walk.globals()
-        walk.closures()
+        is_new = True
+        while is_new:
+            walk.walk(self._f, name)
+            for x in described.objects:
+                walk.walk(x, "self" if x is described.owner else f"<{type(x).__name__}>")
+            walk.globals()
+            walk.closures()
+            is_new = walk.begins_again()
         if not is_second:
             self._pending = walk.guards
             return walk

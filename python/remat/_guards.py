@@ -3,7 +3,8 @@
 While the function is traced, the code that runs is noted, with the names that it has: of globals, and of attributes. From the function,
 its closure, those globals and its arguments, the objects are walked that those names lead to. Each place on the way (an entry of a
 dictionary, an element of a list, a cell of a closure) is guarded: it holds the same object, or a constant of the same type and bits.
-Which object is called by a name that no code had cannot matter, so an attribute that is set and not read makes nothing new.
+Which object is called by a name that no code had cannot matter, so an attribute that is set and not read makes nothing new. Where code
+goes on without an attribute that it does not find, that the attribute is not there is guarded as well.
 
 Values of tensors are not guarded here: a parameter is a state, and the compiled part has the versions of other tensors.
 """
@@ -13,16 +14,19 @@ import collections
 import dis
 import functools
 import gc
+import importlib
+import importlib.util
 import io
 import operator
 import os
+import re
 import sys
 import sysconfig
 import types
 import weakref
 from itertools import chain, repeat
 from operator import attrgetter, is_, itemgetter
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from ._remat import Device, Generator, Tensor, dtype
 from ._structure import constant, same
@@ -39,10 +43,22 @@ MOST_BYTES = 1 << 20
 _OF_MODULES = frozenset(
     ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "training", "_layer")
 )
-_BY_TEXT = frozenset(
-    ("getattr", "hasattr", "setattr", "delattr", "vars", "dir", "eval", "exec", "globals", "locals", "attrgetter", "__dict__", "__getattribute__")
-)
+# builtins that are given one name, which is often written where they are called
+_ONE_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+_BY_TEXT = _ONE_NAME | {
+    "vars", "dir", "eval", "exec", "locals", "attrgetter", "methodcaller", "__dict__", "__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"
+}
+# the same as values, under whatever names code has for them
+_TEXT_FUNCTIONS = (getattr, hasattr, setattr, delattr, vars, dir, object.__getattribute__, type.__getattribute__)
+_SHOWING = frozenset(("repr", "str", "format", "print", "ascii"))
 _GLOBAL_OPS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
+_ATTRIBUTE_OPS = frozenset(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
+# instructions that do nothing of their own
+_FILLING = frozenset(("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "NOT_TAKEN"))
+
+_IMPORT_MODULE = importlib.import_module.__code__
+# every look at an environment variable runs one of these
+_OF_ENVIRON = frozenset(f.__code__ for f in vars(type(os.environ)).values() if isinstance(f, types.FunctionType))
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _SITE = ("site-packages", "dist-packages")
@@ -94,16 +110,94 @@ class _Names(NamedTuple):
     attributes: FrozenSet[str]
     # it may read attributes by names that are no part of the code
     by_text: bool
+    # the attributes that it asks objects of the program for
+    asked: FrozenSet[str]
+    # it may go on if one of them is not there
+    may_miss: bool
+    # it may read globals by names that are no part of the code
+    all_globals: bool
+    # it makes texts of objects
+    shows: bool
+    # modules that it imports as it runs, with the level of the import
+    imports: FrozenSet[Tuple[str, int]]
+
+
+def _is_written_name(code: List[dis.Instruction], at: int) -> bool:
+    """True if the instruction `at` loads a function that is called with a constant text as its second argument."""
+    effect = lambda i: dis.stack_effect(i.opcode, i.arg if i.opcode >= dis.HAVE_ARGUMENT else None, jump=False)  # noqa: E731
+    depth = callee = effect(code[at])
+    is_constant = False
+    for i in code[at + 1:]:
+        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
+            return False
+        before, depth = depth, depth + effect(i)
+        if depth <= callee and before > callee and i.opname.startswith("CALL"):
+            # with the function gone, what it gave is all that is left
+            return is_constant and depth == 1
+        if depth < callee:
+            return False
+        if depth == callee + 2 and i.opname not in _FILLING:
+            # what comes later to this place of the stack is made of the constant
+            is_constant = before == callee + 1 and i.opname == "LOAD_CONST" and isinstance(i.argval, str)
+        elif depth < callee + 2:
+            is_constant = False
+    return False
+
+
+def _written_global(code: List[dis.Instruction], at: int) -> Optional[str]:
+    """The name in `globals()["name"]` and `globals().get("name", ..)` whose `globals` the instruction `at` loads."""
+    after = [i for i in code[at + 1:at + 16] if i.opname not in _FILLING][:5]
+    names = [i.opname for i in after] + [""] * 5
+    if not names[0].startswith("CALL"):
+        return None
+    first = 2 if names[1] in ("LOAD_ATTR", "LOAD_METHOD") and after[1].argval == "get" else 1
+    if names[first] != "LOAD_CONST" or not isinstance(after[first].argval, str):
+        return None
+    if first == 1:
+        is_all = names[2] == "BINARY_SUBSCR" or names[2] == "BINARY_OP" and after[2].argrepr == "[]"
+    else:
+        is_all = names[3].startswith("CALL") or names[3].startswith("LOAD_") and names[4].startswith("CALL")
+    return after[first].argval if is_all else None
+
+
+def _may_catch(code: List[dis.Instruction]) -> bool:
+    """True for code that goes on after an error, other than at the end of a `with` block."""
+    return any(
+        i.opname == "SETUP_FINALLY" or i.opname == "PUSH_EXC_INFO" and after.opname != "WITH_EXCEPT_START" for i, after in zip(code, code[1:])
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def _names(code: types.CodeType) -> _Names:
-    of_globals = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL_OPS}
-    by_text = not _BY_TEXT.isdisjoint(code.co_names)
-    attributes = {n for n in code.co_names}
-    if by_text:
-        attributes.update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())
-    return _Names(frozenset(of_globals), frozenset(attributes), by_text and not _is_quiet(code.co_filename))
+    steps = [*dis.get_instructions(code)]
+    of_globals = {i.argval for i in steps if i.opname in _GLOBAL_OPS}
+    texts = {c for c in code.co_consts if isinstance(c, str)}
+    is_quiet, is_library = _is_quiet(code.co_filename), _is_library_file(code.co_filename)
+    by_text = _BY_TEXT.intersection(code.co_names)
+    attributes, asked = {*code.co_names}, {i.argval for i in steps if i.opname in _ATTRIBUTE_OPS}
+    for more in (attributes, asked) if by_text else ():
+        more.update(c for c in texts if c.isidentifier())
+    if not {"format", "format_map"}.isdisjoint(code.co_names):
+        attributes.update(name for c in texts if "{" in c for name in re.findall(r"\.(\w+)", c))
+    is_by_text = bool(by_text) or any(i.opname == "MATCH_CLASS" for i in steps)
+    # what a library does with a written name may lead it to others, by way of compiled code
+    if by_text and by_text <= _ONE_NAME and not is_library and by_text.isdisjoint(code.co_cellvars):
+        calls = [at for at, i in enumerate(steps) if i.argval in by_text and isinstance(i.argval, str) and i.opname != "LOAD_CONST"]
+        is_by_text = is_by_text and not all(steps[at].opname == "LOAD_GLOBAL" and _is_written_name(steps, at) for at in calls)
+    may_miss = bool(by_text) or _may_catch(steps) or "suppress" in code.co_names or code.co_name in ("__exit__", "__aexit__")
+    all_globals = False
+    if not is_library:
+        found = [_written_global(steps, at) for at, i in enumerate(steps) if i.opname in _GLOBAL_OPS and i.argval == "globals"]
+        of_globals.update(name for name in found if name is not None)
+        all_globals = None in found
+    imports = {(i.argval, steps[at - 2].argval) for at, i in enumerate(steps) if i.opname == "IMPORT_NAME"}
+    if not {"__import__", "modules"}.isdisjoint(code.co_names):
+        imports.update((c, 0) for c in texts if c in sys.modules)
+    shows = not _SHOWING.isdisjoint(code.co_names) or any(i.opname.startswith("FORMAT_") for i in steps)
+    return _Names(
+        frozenset(of_globals), frozenset(attributes), is_by_text and not is_quiet, frozenset() if is_quiet else frozenset(asked),
+        may_miss and not is_quiet, all_globals, shows and not is_library, frozenset() if is_library else frozenset(imports),
+    )
 
 
 class Watch:
@@ -111,11 +205,15 @@ class Watch:
 
     def __init__(self) -> None:
         self.codes: Dict[types.CodeType, Dict[str, Any]] = {}
+        # names of modules, and the packages that they are relative to, given to `importlib.import_module`
+        self.imported: Set[Tuple[str, Optional[str]]] = set()
         self._before: Any = None
 
     def _note(self, frame: types.FrameType, event: str, arg: Any) -> None:
         if event == "call" and frame.f_code not in self.codes:
             self.codes[frame.f_code] = frame.f_globals
+        if frame.f_code is _IMPORT_MODULE and event == "call":
+            self.imported.add((frame.f_locals["name"], frame.f_locals["package"]))
 
     def begin(self) -> None:
         """Begins. A profiler of the program's waits meanwhile."""
@@ -135,7 +233,7 @@ class Watch:
 class _Quick:
     """The guards of dictionaries and lists, put so that a look at them runs no Python code: 3,000 places take 0.1 ms."""
 
-    def __init__(self, dicts: Any, keys: Any, lists: Any):
+    def __init__(self, dicts: Any, keys: Any, lists: Any, names_of_classes: Any, absent: Any):
         by_dict: Dict[int, Tuple[Any, List[Any], List[Any]]] = {}
         self._without: Tuple[List[Any], List[Any]] = ([], [])
         for of, key, value, _ in zip(*dicts):
@@ -156,12 +254,14 @@ class _Quick:
                 self._several[0].append(itemgetter(*names))
                 self._several[1].append(of)
                 self._several[2].extend(values)
-        self._sized = [*keys[0], *lists[0]]
-        self._sizes = [len(before) for before in (*keys[1], *lists[1])]
+        # each attribute of those classes is guarded
+        self._sized = [*keys[0], *lists[0], *names_of_classes[1]]
+        self._sizes = [len(before) for before in (*keys[1], *lists[1], *names_of_classes[2])]
         # each entry of a dictionary is guarded, so that of one key its length says all
         ordered = [(of, before) for of, before in zip(keys[0], keys[1]) if len(before) > 1 or isinstance(of, set)]
         self._ordered = [of for of, _ in ordered], [before for _, before in ordered]
         self._lists = lists[0], [*chain.from_iterable(lists[1])]
+        self._absent = [of.keys().isdisjoint for of in absent[0]], absent[1]
 
     def holds(self) -> bool:
         """True if each place has the same object. Errors: KeyError if it is not there."""
@@ -172,12 +272,15 @@ class _Quick:
             and all(map(is_, map(dict.__getitem__, dicts, keys), values))
             and all(map(is_, chain.from_iterable(map(_call, gets, of)), all_values))
             and not any(map(dict.__contains__, *self._without))
+            and all(map(_call, *self._absent))
             and [*map(tuple, self._ordered[0])] == self._ordered[1]
             and all(map(is_, chain.from_iterable(self._lists[0]), self._lists[1]))
         )
 
 
-_call = getattr(operator, "call", None) or (lambda f, x: f(x))
+_call = getattr(operator, "call", None) or (lambda f, *x: f(*x))
+
+_own_dict, _mro = attrgetter("__dict__"), attrgetter("__mro__")
 
 
 class Guards:
@@ -189,6 +292,12 @@ class Guards:
         self._cells: Tuple[List[Any], List[Any], List[str]] = ([], [], [])
         self._keys: Tuple[List[Any], List[Tuple[Any, ...]], List[str]] = ([], [], [])
         self._lists: Tuple[List[Any], List[Tuple[Any, ...]], List[str]] = ([], [], [])
+        self._names_of_classes: Tuple[List[type], List[Any], List[Tuple[str, ...]], List[str]] = ([], [], [], [])
+        self._bases: Tuple[List[type], List[Tuple[type, ...]], List[str]] = ([], [], [])
+        self._absent: Tuple[List[Any], List[FrozenSet[str]], List[str], List[Any]] = ([], [], [], [])
+        # an argument is not kept alive
+        self._kinds: Tuple[List[Callable[[], Any]], List[type], List[str]] = ([], [], [])
+        self._own_dicts: Tuple[List[Callable[[], Any]], List[Dict[str, Any]], List[str]] = ([], [], [])
         self._slots: List[Tuple[Any, str, List[Any], str]] = []
         self._bytes: List[Tuple[Any, bytes, str]] = []
         self._seen: Set[Any] = set()
@@ -239,6 +348,40 @@ class Guards:
             for part, new in zip(self._lists, (of, tuple(of), path)):
                 part.append(new)
 
+    def names_of_class(self, of: type, path: str) -> None:
+        """Which attributes a class itself has."""
+        if self._new((id(of), "names"), path):
+            for part, new in zip(self._names_of_classes, (of, vars(of), tuple(vars(of)), path)):
+                part.append(new)
+
+    def bases(self, of: type, path: str) -> None:
+        """The classes that a class has attributes of."""
+        if self._new((id(of), "bases"), path, 0):
+            for part, new in zip(self._bases, (of, of.__mro__, path)):
+                part.append(new)
+
+    def absent(self, of: Any, names: FrozenSet[str], path: str) -> None:
+        """Names that a dictionary, or the class `of` itself, does not have."""
+        if names and self._new((id(of), "absent", names), path):
+            where = vars(of) if isinstance(of, type) else of
+            for part, new in zip(self._absent, (where, names, path, of)):
+                part.append(new)
+
+    def kind(self, of: Any, path: str) -> None:
+        """The class of an object, and which dictionary its attributes are in."""
+        if not self._new((id(of), "kind"), path, 0):
+            return
+        try:
+            find: Callable[[], Any] = weakref.ref(of)
+        except TypeError:
+            find = lambda: of  # noqa: E731
+        for part, new in zip(self._kinds, (find, type(of), path)):
+            part.append(new)
+        own = getattr(of, "__dict__", None)
+        if isinstance(own, dict) and own is of.__dict__:
+            for part, new in zip(self._own_dicts, (find, own, path)):
+                part.append(new)
+
     def slot(self, of: Any, name: str, value: Any, path: str) -> None:
         """An attribute that is in no dictionary."""
         if self._new((id(of), "slot", name), path):
@@ -259,16 +402,22 @@ class Guards:
     def hold(self) -> bool:
         """True if every place holds what it held."""
         if self._quick is None:
-            self._quick = _Quick(self._dicts, self._keys, self._lists)
+            self._quick = _Quick(self._dicts, self._keys, self._lists, self._names_of_classes, self._absent)
         classes, names, attributes, _, _ = self._classes
         cells, contents, _ = self._cells
+        finds, kinds, _ = self._kinds
+        with_dicts, own, _ = self._own_dicts
+        of_bases, bases, _ = self._bases
         try:
             quick = (
                 self._quick.holds()
                 and all(map(is_, map(types.MappingProxyType.get, classes, names, repeat(_MISSING)), attributes))  # type: ignore[arg-type]
                 and all(map(is_, map(attrgetter("cell_contents"), cells), contents))
+                and all(map(is_, map(type, map(_call, finds)), kinds))
+                and all(map(is_, map(_own_dict, map(_call, with_dicts)), own))
+                and all(map(is_, map(_mro, of_bases), bases))
             )
-        except (LookupError, ValueError, RuntimeError):
+        except (AttributeError, LookupError, ValueError, RuntimeError):
             quick = False
         return (quick or self._broken_place() is None) and self._broken_rest() is None
 
@@ -304,6 +453,24 @@ class Guards:
             if len(now) != len(before) or not all(map(same, now, before)):
                 return paths[i]
             elements[i] = now
+        return self._broken_kind()
+
+    def _broken_kind(self) -> Optional[str]:
+        for find, kind, path in zip(*self._kinds):
+            if type(find()) is not kind:
+                return f"{path}.__class__"
+        for find, own, path in zip(*self._own_dicts):
+            if getattr(find(), "__dict__", None) is not own:
+                return f"{path}.__dict__"
+        for of, bases, path in zip(*self._bases):
+            if of.__mro__ is not bases:
+                return f"{path}.__bases__"
+        for where, names, path, _ in zip(*self._absent):
+            for name in sorted(names.intersection(where)):
+                return f"{path}.{name}"
+        for _, now, before, path in zip(*self._names_of_classes):
+            if {*now} != {*before}:
+                return path
         return None
 
     def _broken_rest(self) -> Optional[str]:
@@ -313,7 +480,12 @@ class Guards:
                 return path
             value[0] = now
         for of, content, path in self._bytes:
-            if (of.tobytes() if hasattr(of, "tobytes") else bytes(of)) != content:
+            try:
+                now = of.tobytes() if hasattr(of, "tobytes") else bytes(of)
+            except ValueError:
+                # a view that was released
+                return path
+            if now != content:
                 return path
         return None
 
@@ -333,21 +505,58 @@ class Guards:
             self.slot(of, name, value[0], path)
         for of, _, path in other._bytes:
             self.content(of, path)
+        for of, _, _, path in zip(*other._names_of_classes):
+            self.names_of_class(of, path)
+        for of, _, path in zip(*other._bases):
+            self.bases(of, path)
+        for _, names, path, of in zip(*other._absent):
+            self.absent(of, names, path)
+        for find, _, path in zip(*other._kinds):
+            self.kind(find(), path)
+
+
+# flags of a class: Python code made it, so that objects may change from and to it, and nobody may change it
+_IS_HEAP, _IS_IMMUTABLE = 1 << 9, 1 << 8
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 class Walk:
     """Finds what some code reads, from the objects where it begins."""
 
     def __init__(self, watch: Watch):
+        self._codes, self._imported = watch.codes, watch.imported
+        found = [_names(code) for code in watch.codes]
+        self._names: Set[str] = set().union(*(n.attributes for n in found))
+        self._by_text = any(n.by_text for n in found)
+        self._all_globals = False
+        self._shows = any(n.shows for n in found)
+        self._asked: Set[str] = set().union(*(n.asked for n in found))
+        self._may_miss = any(n.may_miss for n in found)
+        self._begin()
+
+    def _begin(self) -> None:
         self.guards = Guards()
-        self._codes = watch.codes
         self._known: Dict[int, Any] = {}
         self._tensors: Set[int] = set()
         self._walked: Set[types.CodeType] = set()
         self._stack: List[Tuple[Any, str, bool]] = []
-        found = [_names(code) for code in watch.codes]
-        self._names: Set[str] = set().union(*(n.attributes for n in found))
-        self._by_text = any(n.by_text for n in found)
+        # what was met on the way and reads attributes by names that no code has
+        self._found_names: Set[str] = set()
+        self._found_text = self._found_globals = False
+
+    def begins_again(self) -> bool:
+        """True if what was met on the way reads attributes that were not looked at before; nothing is walked then, and all is to be."""
+        names = self._found_names - self._asked
+        if not names and (self._by_text or not self._found_text) and (self._all_globals or not self._found_globals):
+            return False
+        self._names |= names
+        self._asked |= names
+        self._by_text, self._all_globals = self._by_text or self._found_text, self._all_globals or self._found_globals
+        self._begin()
+        return True
 
     def is_known(self, x: Any) -> bool:
         """True for an object that was come by."""
@@ -362,13 +571,38 @@ class Walk:
         for code, of in self._codes.items():
             if _is_library_file(code.co_filename):
                 continue
-            for name in sorted(_names(code).globals):
+            names = _names(code)
+            read = names.globals
+            if names.all_globals or self._all_globals:
+                self.guards.keys(of, f"the globals of {of.get('__name__')}")
+                read = read.union(name for name in of if isinstance(name, str) and not _is_special(name))
+            for name in sorted(read):
                 value = of.get(name, _MISSING)
                 if value is _MISSING and hasattr(builtins, name):
                     self.guards.entry(of, name, _MISSING, name)
                     continue
                 self.guards.entry(of, name, value, name)
-                self.walk(value, name)
+                self.walk(value, name, name in names.globals)
+            for name, level in names.imports:
+                self._import("." * level + name, of.get("__package__") or str(of.get("__name__")).rpartition(".")[0])
+        for name, package in self._imported:
+            self._import(name, package or "")
+        if not _OF_ENVIRON.isdisjoint(self._codes):
+            self.walk(os.environ._data, "os.environ")  # type: ignore[attr-defined]
+
+    def _import(self, name: str, package: str) -> None:
+        """Walks a module that code imports as it runs, and the packages that it is in."""
+        try:
+            parts = importlib.util.resolve_name(name, package).split(".")
+        except (ImportError, ValueError):
+            return
+        for count in range(1, len(parts) + 1):
+            whole = ".".join(parts[:count])
+            if _is_library(whole):
+                return
+            found = sys.modules.get(whole, _MISSING)
+            self.guards.entry(sys.modules, whole, found, whole)
+            self.walk(found, whole)
 
     def closures(self) -> None:
         """Walks the functions whose code ran though no name led to them, such as hooks of parameters."""
@@ -401,8 +635,14 @@ class Walk:
             self._later(x.__self__, path)
             self._later(x.__func__, path)
         elif isinstance(x, types.BuiltinFunctionType):
+            self._found_text = self._found_text or x in _TEXT_FUNCTIONS
+            self._found_globals = self._found_globals or x is globals
             if not isinstance(x.__self__, types.ModuleType):
                 self._later(x.__self__, path)
+        elif isinstance(x, (types.WrapperDescriptorType, types.MethodWrapperType)):
+            self._found_text = self._found_text or x.__name__ == "__getattribute__"
+        elif isinstance(x, (attrgetter, operator.methodcaller)):
+            self._getter(x, path)
         elif isinstance(x, functools.partial):
             for part in (x.func, x.args, x.keywords):
                 self._later(part, path)
@@ -416,12 +656,45 @@ class Walk:
             self._module(x, path)
         elif isinstance(x, type):
             self._class(x, path)
-        elif isinstance(x, (weakref.ref, types.CodeType, types.MappingProxyType)):
+        elif isinstance(x, (weakref.ref, types.CodeType)):
             return
-        elif isinstance(x, (bytearray, array.array)) or hasattr(x, "__array_interface__"):
+        elif isinstance(x, types.MappingProxyType):
+            # what is behind it is known to the collector alone
+            for of in gc.get_referents(x):
+                self._later(of, path)
+        elif isinstance(x, (bytearray, array.array, memoryview)):
             self.guards.content(x, path)
+        elif hasattr(type(x), "__array_interface__"):
+            self._array(x, path)
         else:
             self._object(x, path, certain)
+
+    def _getter(self, x: Any, path: str) -> None:
+        """An `attrgetter` or a `methodcaller`, which has the names, and for a method its arguments."""
+        make, given = x.__reduce__()
+        if isinstance(make, functools.partial):
+            given = (*make.args, *given)
+            self._later(make.keywords, path)
+        names = given[:1] if isinstance(x, operator.methodcaller) else given
+        self._found_names.update(chain.from_iterable(name.split(".") for name in names))
+        self._later(given, path)
+
+    def _array(self, x: Any, path: str) -> None:
+        """An array of NumPy, by its bytes; one of objects by these."""
+        kind = getattr(x, "dtype", None)
+        if not getattr(kind, "hasobject", False):
+            self.guards.content(x, path)
+        elif kind.names is not None or kind.subdtype is not None:
+            raise ValueError(
+                f"the compiled function reads the array `{path}` from outside, whose records have objects in them that no call could compare; "
+                "take them out of it outside, or give them as arguments"
+            )
+        elif x.ndim == 1:
+            self.guards.elements(x, path)
+            self._parts(x, path)
+        else:
+            # each row is a view of the same memory
+            self._parts(x if x.ndim else (x.reshape(1),), path)
 
     def _function(self, f: Any, path: str) -> None:
         if f.__code__ in self._codes:
@@ -437,33 +710,61 @@ class Walk:
                 self.guards.slot(f, name, getattr(f, name), f"{path}.{name}")
                 self._later(getattr(f, name), f"{path}.{name}")
         self._attributes(f, path, vars(f))
+        if not _is_library(f.__module__):
+            self._missing(vars(f), path, self._optional())
 
     def _module(self, x: Any, path: str) -> None:
         if _is_library(x.__name__):
             return
-        for name in self._names.intersection(vars(x)):
-            value = vars(x)[name]
-            self.guards.entry(vars(x), name, value, f"{path}.{name}")
-            self._later(value, f"{path}.{name}")
+        of = vars(x)
+        for name in list(of):
+            if name in self._names or self._by_text and not _is_special(name):
+                self.guards.entry(of, name, of[name], f"{path}.{name}")
+                self._later(of[name], f"{path}.{name}", name in self._names)
+        self._missing(of, path, self._asked if "__getattr__" in of else self._optional())
 
     def _class(self, x: Any, path: str) -> None:
         """The attributes of a class and of its bases that code names, and where they would hide others."""
         own = [c for c in x.__mro__ if not _is_library(c.__module__)]
-        for name in self._names:
+        every = {name for c in own for name in vars(c) if not _is_special(name)} if self._by_text else set()
+        for name in self._names | every:
             if not any(name in vars(c) for c in own):
                 continue
             for c in own:
                 value = vars(c).get(name, _MISSING)
                 self.guards.of_class(c, name, value, f"{c.__name__}.{name}")
-                self._later(value, f"{c.__name__}.{name}")
+                self._later(value, f"{c.__name__}.{name}", name in self._names)
+        asked = self._asked if hasattr(x, "__getattr__") or hasattr(type(x), "__getattr__") else self._optional()
+        missing = frozenset(name for name in asked if not any(name in vars(c) for c in own))
+        for c in own:
+            self.guards.bases(c, c.__name__)
+            if self._by_text:
+                self.guards.names_of_class(c, c.__name__)
+            else:
+                self.guards.absent(c, missing, c.__name__)
+
+    def _optional(self) -> Set[str]:
+        """The attributes that code may ask for and do without."""
+        return self._asked if self._may_miss else set()
+
+    def _missing(self, of: Dict[str, Any], path: str, asked: Set[str]) -> None:
+        """What a dictionary of attributes does not have of those that are `asked` for."""
+        if self._by_text:
+            self.guards.keys(of, path)
+        else:
+            self.guards.absent(of, frozenset(asked - of.keys()), path)
 
     def _attributes(self, x: Any, path: str, of: Dict[str, Any]) -> None:
+        # its text has all of them
+        is_shown = self._shows and isinstance(x, types.SimpleNamespace)
         for name in list(of):
             is_named = name in self._names or name in _OF_MODULES
-            if is_named or self._by_text:
+            if is_named or self._by_text or is_shown:
                 value = of[name]
                 self.guards.entry(of, name, value, f"{path}.{name}")
                 self._later(value, f"{path}.{name}", is_named)
+        if is_shown:
+            self.guards.keys(of, path)
 
     def _object(self, x: Any, path: str, certain: bool) -> None:
         kind = type(x)
@@ -500,13 +801,19 @@ class Walk:
             self._later(getattr(x, kind._traced_alone), path)
             return
         self._later(kind, kind.__name__)
+        if kind.__flags__ & (_IS_HEAP | _IS_IMMUTABLE) == _IS_HEAP:
+            self.guards.kind(x, path)
         of = getattr(x, "__dict__", None)
         if isinstance(of, dict):
             self._attributes(x, path, of)
+            asked = set(self._asked if hasattr(kind, "__getattr__") else self._optional())
             for name in self._names:
                 found = next((vars(c)[name] for c in kind.__mro__ if name in vars(c)), _MISSING)
                 if name not in of and found is not _MISSING and not hasattr(type(found), "__set__"):
                     self.guards.entry(of, name, _MISSING, f"{path}.{name}")
+                if found is not _MISSING:
+                    asked.discard(name)
+            self._missing(of, path, asked)
         for c in kind.__mro__:
             for name, member in vars(c).items():
                 if isinstance(member, types.MemberDescriptorType) and (name in self._names or self._by_text):

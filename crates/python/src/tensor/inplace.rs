@@ -27,7 +27,7 @@ impl PyTensor {
             return Err(PyTypeError::new_err(text));
         }
         match &self.value {
-            Value::Plain(_) if !old.is_leaf() => self.replace(new),
+            Value::Plain(_) if !old.is_leaf() => self.replace_in_place(py, new, old),
             _ if tensor::is_recording() => Err(PyValueError::new_err(
                 "a leaf is not changed in place while gradients are recorded; do it within `remat.no_grad()`",
             )),
@@ -35,6 +35,7 @@ impl PyTensor {
                 let leaf = call::run(py, move || {
                     let leaf = new.detach().requires_grad()?;
                     leaf.set_grad(old.grad())?;
+                    leaf.channel().fall_back(leaf.handle(), old.handle())?;
                     Ok::<Tensor, remat::Error>(leaf)
                 })?;
                 self.replace(leaf)

@@ -87,6 +87,18 @@ impl PyTensor {
     }
 }
 
+impl PyTensor {
+    /// As [`PyTensor::replace`] by what was made of the old value. If that fails on the device, who reads it is told once, and then
+    /// has the old value, unless that has a history: then the failure belongs to whatever is made of it.
+    fn replace_in_place(&self, py: Python<'_>, new: Tensor, old: Tensor) -> PyResult<()> {
+        if !old.is_tracked() && !new.is_tracked() {
+            let (new, old) = (new.clone(), old);
+            call::queue(py, move || new.channel().fall_back(new.handle(), old.handle()))?;
+        }
+        self.replace(new)
+    }
+}
+
 /// The tensor behind a Python object, if it is one.
 pub(crate) fn extract_tensor(x: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
     match x.cast::<PyTensor>() {
@@ -274,13 +286,14 @@ impl PyTensor {
             ));
         }
         let shape = t.shape().clone();
+        let old = t.clone();
         let (t, parts) = index::fitted(t, at)?;
         let v = index::value(py, value, &t)?;
         let new = call::run(py, move || {
             let new = t.at(parts).set(v)?;
             if *new.shape() == shape { Ok(new) } else { new.reshape(&extents(&shape)) }
         })?;
-        self.replace(new)
+        self.replace_in_place(py, new, old)
     }
 
     /// Frees the bytes now if they can be computed again; the tensor stays good.

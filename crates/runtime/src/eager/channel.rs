@@ -378,6 +378,11 @@ impl Channel {
     /// does: what reads it is told once, and then reads the old one.
     pub fn commit_in_place_of(&self, h: &Handle, old: &Handle, kind: Kind) -> Result<()> {
         self.commit(h, kind)?;
+        self.fall_back(h, old)
+    }
+
+    /// Lets a tensor that takes the place of `old` stand for that if it failed, as [`Channel::commit_in_place_of`] does.
+    pub fn fall_back(&self, h: &Handle, old: &Handle) -> Result<()> {
         if h.is_traced() || old.is_traced() {
             return Ok(());
         }
@@ -476,8 +481,8 @@ impl Channel {
         self.check()
     }
 
-    /// Changes the budget. Errors, after which the old one stays in force: Budget if what cannot be evicted exceeds it; what
-    /// failed before and no call has told yet.
+    /// Changes the budget. What failed before is told by the next call that tells of failures. Errors, after which the old budget
+    /// stays in force: Budget if what cannot be evicted exceeds it.
     pub fn set_budget(&self, bytes: Option<usize>) -> Result<()> {
         self.ask(|reply| Command::SetBudget { bytes, reply })?;
         self.shared.note_budget(bytes);

@@ -3,7 +3,8 @@
 //! Without a limit, whether a program fits a budget is a question of black pebbling, whose schedules can be exponentially
 //! long (Gilbert, Lengauer and Tarjan 1980). So a command is refused where its step would run operators again more than
 //! `recompute_limit` times as often as the program asked for something. The program asks by an operator or a read; the step
-//! before counts, too, since a step may begin with reads of its results.
+//! before counts, too, since a step may begin with reads of its results. A program that keeps results of many steps asked for
+//! what they are made of in those: where that is more, it counts.
 
 use remat_types::{BudgetShortfall, Error};
 
@@ -56,14 +57,9 @@ impl Work {
         (self.replayed, self.beside_schedule) = (0, 0);
     }
 
-    /// Operators that a step may run again by now.
-    pub(super) fn limit(&self, times: u32) -> u64 {
-        u64::from(times).saturating_mul(self.asked + self.asked_before)
-    }
-
-    /// A rehearsal begins, or what was rehearsed: a step's limit is its own.
-    pub(super) fn begin_rehearsed(&mut self, times: u32) {
-        self.left = Some(self.limit(times));
+    /// Another budget: what ran again under the one before does not count.
+    pub(super) fn forget_replays(&mut self) {
+        (self.replayed, self.beside_schedule) = (0, 0);
     }
 
     /// It ends.
@@ -73,6 +69,17 @@ impl Work {
 }
 
 impl Worker {
+    /// Operators that the step may run again by now, with `times` in place of the device's option.
+    pub(super) fn work_limit(&self, times: u32) -> u64 {
+        let asked = self.work.asked + self.work.asked_before;
+        u64::from(times).saturating_mul(asked.max(self.table.recipe_count() as u64))
+    }
+
+    /// A rehearsal begins, or what was rehearsed: a step's limit is its own.
+    pub(super) fn begin_rehearsed(&mut self, times: u32) {
+        self.work.left = Some(self.work_limit(times));
+    }
+
     /// An operator is about to run again. Errors: Budget if that were one too many.
     pub(super) fn begin_replay(&mut self) -> std::result::Result<(), OpFailure> {
         if let Some(left) = &mut self.work.left {
@@ -86,7 +93,7 @@ impl Worker {
         if self.budget.is_none() || self.schedule.is_acting() {
             return Ok(());
         }
-        let limit = self.work.limit(self.options.recompute_limit);
+        let limit = self.work_limit(self.options.recompute_limit);
         let count = match self.eviction.is_canonical() {
             true => &mut self.work.beside_schedule,
             false => &mut self.work.replayed,

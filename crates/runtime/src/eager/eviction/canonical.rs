@@ -58,7 +58,7 @@ impl Worker {
             w.unplace(*id);
         }
         w.begin_canonical()?;
-        w.work.begin_rehearsed(times);
+        w.begin_rehearsed(times);
         Ok(w)
     }
 
@@ -80,7 +80,7 @@ impl Worker {
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<T, OpFailure> {
         self.begin_canonical()?;
-        self.work.begin_rehearsed(self.options.recompute_limit);
+        self.begin_rehearsed(self.options.recompute_limit);
         let result = command(self);
         self.work.end_rehearsed();
         self.eviction.end_canonical_rule();

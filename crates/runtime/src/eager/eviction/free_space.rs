@@ -165,9 +165,12 @@ impl Worker {
     /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is no spill file where one is asked
     /// for; the old budget stays in force.
     pub(in crate::eager) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
-        self.steps.failures().take(None).map_or(Ok(()), Err)?;
         crate::options::check_budget(budget)?;
         self.forget_plans();
+        // What was decided under another budget, and what that took, holds for this one no more.
+        self.end_schedule();
+        self.schedule.end_step();
+        self.work.forget_replays();
         let Some(bytes) = budget else {
             self.budget = None;
             return Ok(());

@@ -137,7 +137,7 @@ impl Worker {
         }
         let way = way.map_or_else(|| self.canonical_way(g), Ok)?;
         self.begin_canonical()?;
-        self.work.begin_rehearsed(self.options.recompute_limit);
+        self.begin_rehearsed(self.options.recompute_limit);
         self.begin_way(way, g)?;
         self.rehearse(g)
     }
@@ -311,7 +311,7 @@ impl Worker {
         self.abandon_plan();
         self.drop_copies();
         self.eviction.begin_canonical_rule();
-        self.work.begin_rehearsed(self.options.recompute_limit);
+        self.begin_rehearsed(self.options.recompute_limit);
     }
 
     /// Makes all that the group needs resident at once, and state. Errors: why that cannot be; what is not state by then can

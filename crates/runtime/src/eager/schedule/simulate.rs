@@ -91,8 +91,13 @@ impl Worker {
 
     /// The error of a command that does not fit: it depends on commands and sizes alone.
     fn schedule_shortfall(&self, needs: &Needs) -> Error {
+        let inputs = self.evictable_bytes(&needs.x);
+        if needs.beside == 0 {
+            // Of a read, what it needs is what it reads.
+            return self.shortfall_of(inputs);
+        }
         let e = self.shortfall_of(needs.beside);
-        let (Some(s), inputs) = (e.shortfall(), self.evictable_bytes(&needs.x)) else { return e };
+        let Some(s) = e.shortfall() else { return e };
         let mut s = s.clone();
         if inputs > 0 {
             s.pinned.push(PinnedBytes { by: format!("inputs and outputs of {}", self.running), bytes: inputs });
@@ -180,7 +185,7 @@ impl Worker {
         let recipe = run.recipe;
         let r = &self.table[recipe];
         let order = self.turns(&r.x, r.first);
-        let limit = self.work.limit(self.options.recompute_limit);
+        let limit = self.work_limit(self.options.recompute_limit);
         self.hold_in_schedule(&order)?;
         let r = &self.table[recipe];
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
