@@ -124,7 +124,10 @@ impl Worker {
         if s.readers.is_empty() {
             self.destroy(id);
         } else if s.recipe.is_some() && !self.schedule.is_acting() {
-            self.release_in_schedule(id);
+            // What the worker makes again is not the schedule's.
+            if self.work.nested == 0 {
+                self.release_in_schedule(id);
+            }
             let s = &self.table[id];
             let stays = match self.schedule.is_followed() {
                 true => self.schedule.is_resident(id),
