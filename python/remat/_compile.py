@@ -217,7 +217,7 @@ class _Form:
         return changed
 
     def _guard(self, watch: Watch, described: Described, is_second: bool) -> Walk:
-        walk = Walk(watch)
+        walk = Walk(watch, described.objects)
         name = getattr(self._f, "__name__", type(self._f).__name__)
         is_new = True
         while is_new:

@@ -46,7 +46,8 @@ _OF_MODULES = frozenset(
 # builtins that are given one name, which is often written where they are called
 _ONE_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
 _BY_TEXT = _ONE_NAME | {
-    "vars", "dir", "eval", "exec", "locals", "attrgetter", "methodcaller", "__dict__", "__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"
+    "vars", "dir", "eval", "exec", "locals", "attrgetter", "methodcaller", "__dict__", "__getattribute__", "__getstate__", "__reduce__",
+    "__reduce_ex__",
 }
 # the same as values, under whatever names code has for them
 _TEXT_FUNCTIONS = (getattr, hasattr, setattr, delattr, vars, dir, object.__getattribute__, type.__getattribute__)
@@ -54,7 +55,7 @@ _SHOWING = frozenset(("repr", "str", "format", "print", "ascii"))
 _GLOBAL_OPS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
 _ATTRIBUTE_OPS = frozenset(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
 # instructions that do nothing of their own
-_FILLING = frozenset(("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "NOT_TAKEN"))
+_FILLING = frozenset(("CACHE", "NOP", "PRECALL", "PUSH_NULL", "NOT_TAKEN"))
 
 _IMPORT_MODULE = importlib.import_module.__code__
 # every look at an environment variable runs one of these
@@ -124,13 +125,17 @@ class _Names(NamedTuple):
 
 def _is_written_name(code: List[dis.Instruction], at: int) -> bool:
     """True if the instruction `at` loads a function that is called with a constant text as its second argument."""
-    effect = lambda i: dis.stack_effect(i.opcode, i.arg if i.opcode >= dis.HAVE_ARGUMENT else None, jump=False)  # noqa: E731
+    effect = lambda i: dis.stack_effect(i.opcode, i.arg, jump=False)  # noqa: E731
     depth = callee = effect(code[at])
-    is_constant = False
+    is_constant, early = False, 0
     for i in code[at + 1:]:
         if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
             return False
-        before, depth = depth, depth + effect(i)
+        if i.opname == "PRECALL":
+            # a part of the call after it
+            early = effect(i)
+            continue
+        before, depth, early = depth, depth + effect(i) + early, 0
         if depth <= callee and before > callee and i.opname.startswith("CALL"):
             # with the function gone, what it gave is all that is left
             return is_constant and depth == 1
@@ -169,7 +174,7 @@ def _may_catch(code: List[dis.Instruction]) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _names(code: types.CodeType) -> _Names:
-    steps = [*dis.get_instructions(code)]
+    steps = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
     of_globals = {i.argval for i in steps if i.opname in _GLOBAL_OPS}
     texts = {c for c in code.co_consts if isinstance(c, str)}
     is_quiet, is_library = _is_quiet(code.co_filename), _is_library_file(code.co_filename)
@@ -179,11 +184,14 @@ def _names(code: types.CodeType) -> _Names:
         more.update(c for c in texts if c.isidentifier())
     if not {"format", "format_map"}.isdisjoint(code.co_names):
         attributes.update(name for c in texts if "{" in c for name in re.findall(r"\.(\w+)", c))
-    is_by_text = bool(by_text) or any(i.opname == "MATCH_CLASS" for i in steps)
-    # what a library does with a written name may lead it to others, by way of compiled code
-    if by_text and by_text <= _ONE_NAME and not is_library and by_text.isdisjoint(code.co_cellvars):
+    is_matched = any(i.opname == "MATCH_CLASS" for i in steps)
+    is_by_text = bool(by_text) or is_matched
+    # a text to fill in that is none of the code's names attributes by itself
+    is_filled = any(i.opname in _ATTRIBUTE_OPS and i.argval in ("format", "format_map") for i in steps) and not any("{" in c for c in texts)
+    # a library that asks for a written name may go on with others in compiled code, as `copy` does
+    if by_text and by_text <= _ONE_NAME and not is_library and not is_matched:
         calls = [at for at, i in enumerate(steps) if i.argval in by_text and isinstance(i.argval, str) and i.opname != "LOAD_CONST"]
-        is_by_text = is_by_text and not all(steps[at].opname == "LOAD_GLOBAL" and _is_written_name(steps, at) for at in calls)
+        is_by_text = not all(steps[at].opname == "LOAD_GLOBAL" and _is_written_name(steps, at) for at in calls)
     may_miss = bool(by_text) or _may_catch(steps) or "suppress" in code.co_names or code.co_name in ("__exit__", "__aexit__")
     all_globals = False
     if not is_library:
@@ -192,10 +200,10 @@ def _names(code: types.CodeType) -> _Names:
         all_globals = None in found
     imports = {(i.argval, steps[at - 2].argval) for at, i in enumerate(steps) if i.opname == "IMPORT_NAME"}
     if not {"__import__", "modules"}.isdisjoint(code.co_names):
-        imports.update((c, 0) for c in texts if c in sys.modules)
+        imports.update((c, 0) for c in texts if all(map(str.isidentifier, c.split("."))))
     shows = not _SHOWING.isdisjoint(code.co_names) or any(i.opname.startswith("FORMAT_") for i in steps)
     return _Names(
-        frozenset(of_globals), frozenset(attributes), is_by_text and not is_quiet, frozenset() if is_quiet else frozenset(asked),
+        frozenset(of_globals), frozenset(attributes), (is_by_text or is_filled) and not is_quiet, frozenset() if is_quiet else frozenset(asked),
         may_miss and not is_quiet, all_globals, shows and not is_library, frozenset() if is_library else frozenset(imports),
     )
 
@@ -267,20 +275,22 @@ class _Quick:
         """True if each place has the same object. Errors: KeyError if it is not there."""
         dicts, keys, values = self._one
         gets, of, all_values = self._several
+        # to go over nothing takes as long as to look at ten places
         return (
             [*map(len, self._sized)] == self._sizes
-            and all(map(is_, map(dict.__getitem__, dicts, keys), values))
-            and all(map(is_, chain.from_iterable(map(_call, gets, of)), all_values))
-            and not any(map(dict.__contains__, *self._without))
-            and all(map(_call, *self._absent))
-            and [*map(tuple, self._ordered[0])] == self._ordered[1]
-            and all(map(is_, chain.from_iterable(self._lists[0]), self._lists[1]))
+            and (not dicts or all(map(is_, map(dict.__getitem__, dicts, keys), values)))
+            and (not gets or all(map(is_, chain.from_iterable(map(_call, gets, of)), all_values)))
+            and (not self._without[0] or not any(map(dict.__contains__, *self._without)))
+            and (not self._absent[0] or all(map(_call, *self._absent)))
+            and (not self._ordered[0] or [*map(tuple, self._ordered[0])] == self._ordered[1])
+            and (not self._lists[0] or all(map(is_, chain.from_iterable(self._lists[0]), self._lists[1])))
         )
 
 
 _call = getattr(operator, "call", None) or (lambda f, *x: f(*x))
 
-_own_dict, _mro = attrgetter("__dict__"), attrgetter("__mro__")
+_of_proxy: Any = types.MappingProxyType.get
+_own_dict, _mro, _content = attrgetter("__dict__"), attrgetter("__mro__"), attrgetter("cell_contents")
 
 
 class Guards:
@@ -295,9 +305,9 @@ class Guards:
         self._names_of_classes: Tuple[List[type], List[Any], List[Tuple[str, ...]], List[str]] = ([], [], [], [])
         self._bases: Tuple[List[type], List[Tuple[type, ...]], List[str]] = ([], [], [])
         self._absent: Tuple[List[Any], List[FrozenSet[str]], List[str], List[Any]] = ([], [], [], [])
-        # an argument is not kept alive
-        self._kinds: Tuple[List[Callable[[], Any]], List[type], List[str]] = ([], [], [])
-        self._own_dicts: Tuple[List[Callable[[], Any]], List[Dict[str, Any]], List[str]] = ([], [], [])
+        self._kinds: Tuple[List[Any], List[type], List[Any], List[str]] = ([], [], [], [])
+        # those that must not be kept alive: arguments
+        self._weak_kinds: List[Tuple[Callable[[], Any], type, Any, str]] = []
         self._slots: List[Tuple[Any, str, List[Any], str]] = []
         self._bytes: List[Tuple[Any, bytes, str]] = []
         self._seen: Set[Any] = set()
@@ -367,20 +377,19 @@ class Guards:
             for part, new in zip(self._absent, (where, names, path, of)):
                 part.append(new)
 
-    def kind(self, of: Any, path: str) -> None:
-        """The class of an object, and which dictionary its attributes are in."""
+    def kind(self, of: Any, path: str, is_argument: bool) -> None:
+        """The class of an object with attributes, and the dictionary that these are in. An argument is not kept alive."""
         if not self._new((id(of), "kind"), path, 0):
             return
-        try:
-            find: Callable[[], Any] = weakref.ref(of)
-        except TypeError:
-            find = lambda: of  # noqa: E731
-        for part, new in zip(self._kinds, (find, type(of), path)):
+        if is_argument:
+            try:
+                self._weak_kinds.append((weakref.ref(of), type(of), of.__dict__, path))
+                return
+            except TypeError:
+                # nor is it otherwise let go of
+                pass
+        for part, new in zip(self._kinds, (of, type(of), of.__dict__, path)):
             part.append(new)
-        own = getattr(of, "__dict__", None)
-        if isinstance(own, dict) and own is of.__dict__:
-            for part, new in zip(self._own_dicts, (find, own, path)):
-                part.append(new)
 
     def slot(self, of: Any, name: str, value: Any, path: str) -> None:
         """An attribute that is in no dictionary."""
@@ -389,6 +398,8 @@ class Guards:
 
     def content(self, of: Any, path: str) -> None:
         """The bytes of an array. Errors: ValueError for too many."""
+        if not self._new((id(of), "bytes"), path):
+            return
         view = memoryview(of) if not hasattr(of, "tobytes") else of
         self._count_bytes += view.nbytes if hasattr(view, "nbytes") else len(view) * view.itemsize
         if self._count_bytes > MOST_BYTES:
@@ -396,8 +407,7 @@ class Guards:
                 f"the compiled function reads the array `{path}` from outside, and every call would have to compare all of it; make a "
                 "tensor of it first, or give it as an argument"
             )
-        if self._new((id(of), "bytes"), path):
-            self._bytes.append((of, view.tobytes(), path))
+        self._bytes.append((of, view.tobytes(), path))
 
     def hold(self) -> bool:
         """True if every place holds what it held."""
@@ -405,17 +415,16 @@ class Guards:
             self._quick = _Quick(self._dicts, self._keys, self._lists, self._names_of_classes, self._absent)
         classes, names, attributes, _, _ = self._classes
         cells, contents, _ = self._cells
-        finds, kinds, _ = self._kinds
-        with_dicts, own, _ = self._own_dicts
+        objects, kinds, own, _ = self._kinds
         of_bases, bases, _ = self._bases
         try:
             quick = (
                 self._quick.holds()
-                and all(map(is_, map(types.MappingProxyType.get, classes, names, repeat(_MISSING)), attributes))  # type: ignore[arg-type]
-                and all(map(is_, map(attrgetter("cell_contents"), cells), contents))
-                and all(map(is_, map(type, map(_call, finds)), kinds))
-                and all(map(is_, map(_own_dict, map(_call, with_dicts)), own))
-                and all(map(is_, map(_mro, of_bases), bases))
+                and (not classes or all(map(is_, map(_of_proxy, classes, names, repeat(_MISSING)), attributes)))
+                and (not cells or all(map(is_, map(_content, cells), contents)))
+                and [*map(type, objects)] == kinds
+                and (not own or all(map(is_, map(_own_dict, objects), own)))
+                and (not bases or all(map(is_, map(_mro, of_bases), bases)))
             )
         except (AttributeError, LookupError, ValueError, RuntimeError):
             quick = False
@@ -456,12 +465,9 @@ class Guards:
         return self._broken_kind()
 
     def _broken_kind(self) -> Optional[str]:
-        for find, kind, path in zip(*self._kinds):
-            if type(find()) is not kind:
-                return f"{path}.__class__"
-        for find, own, path in zip(*self._own_dicts):
-            if getattr(find(), "__dict__", None) is not own:
-                return f"{path}.__dict__"
+        for x, kind, own, path in zip(*self._kinds):
+            if type(x) is not kind or x.__dict__ is not own:
+                return f"{path}.__class__" if type(x) is not kind else f"{path}.__dict__"
         for of, bases, path in zip(*self._bases):
             if of.__mro__ is not bases:
                 return f"{path}.__bases__"
@@ -474,6 +480,10 @@ class Guards:
         return None
 
     def _broken_rest(self) -> Optional[str]:
+        for find, kind, own, path in self._weak_kinds:
+            x = find()
+            if type(x) is not kind or x.__dict__ is not own:
+                return f"{path}.__class__" if type(x) is not kind else f"{path}.__dict__"
         for of, name, value, path in self._slots:
             now = getattr(of, name, _MISSING)
             if not same(now, value[0]):
@@ -511,23 +521,27 @@ class Guards:
             self.bases(of, path)
         for _, names, path, of in zip(*other._absent):
             self.absent(of, names, path)
-        for find, _, path in zip(*other._kinds):
-            self.kind(find(), path)
-
-
-# flags of a class: Python code made it, so that objects may change from and to it, and nobody may change it
-_IS_HEAP, _IS_IMMUTABLE = 1 << 9, 1 << 8
+        for x, _, _, path in zip(*other._kinds):
+            self.kind(x, path, False)
+        for find, _, _, path in other._weak_kinds:
+            self.kind(find(), path, True)
 
 
 def _is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
+def _is_asked_in_need(kind: type) -> bool:
+    """True for a class of the program whose objects give attributes that they do not have."""
+    return any("__getattr__" in vars(c) and not _is_library(c.__module__) for c in kind.__mro__)
+
+
 class Walk:
     """Finds what some code reads, from the objects where it begins."""
 
-    def __init__(self, watch: Watch):
+    def __init__(self, watch: Watch, arguments: List[Any]):
         self._codes, self._imported = watch.codes, watch.imported
+        self._arguments = {*map(id, arguments)}
         found = [_names(code) for code in watch.codes]
         self._names: Set[str] = set().union(*(n.attributes for n in found))
         self._by_text = any(n.by_text for n in found)
@@ -540,11 +554,14 @@ class Walk:
     def _begin(self) -> None:
         self.guards = Guards()
         self._known: Dict[int, Any] = {}
+        # those that were come by on a way that the code takes for certain
+        self._certain: Set[int] = set()
         self._tensors: Set[int] = set()
         self._walked: Set[types.CodeType] = set()
         self._stack: List[Tuple[Any, str, bool]] = []
         # what was met on the way and reads attributes by names that no code has
         self._found_names: Set[str] = set()
+        self._is_certain = True
         self._found_text = self._found_globals = False
 
     def begins_again(self) -> bool:
@@ -620,13 +637,17 @@ class Walk:
             x, path, certain = self._stack.pop()
             if isinstance(x, Tensor):
                 self._tensors.add(id(x))
-            if x is _MISSING or isinstance(x, (Tensor, Device, Generator, dtype)) or id(x) in self._known or constant(x) is not None:
+            is_known = id(x) in self._certain or not certain and id(x) in self._known
+            if x is _MISSING or isinstance(x, (Tensor, Device, Generator, dtype)) or is_known or constant(x) is not None:
                 continue
             self._known[id(x)] = x
+            if certain:
+                self._certain.add(id(x))
+            self._is_certain = certain
             self._visit(x, path, certain)
 
     def _later(self, x: Any, path: str, certain: bool = True) -> None:
-        self._stack.append((x, path, certain))
+        self._stack.append((x, path, certain and self._is_certain))
 
     def _visit(self, x: Any, path: str, certain: bool) -> None:
         if isinstance(x, types.FunctionType):
@@ -653,7 +674,7 @@ class Walk:
         elif isinstance(x, functools.cached_property):
             self._later(x.func, path)
         elif isinstance(x, types.ModuleType):
-            self._module(x, path)
+            self._module(x, path, certain)
         elif isinstance(x, type):
             self._class(x, path)
         elif isinstance(x, (weakref.ref, types.CodeType)):
@@ -709,19 +730,28 @@ class Walk:
             for name in ("__code__", "__defaults__", "__kwdefaults__"):
                 self.guards.slot(f, name, getattr(f, name), f"{path}.{name}")
                 self._later(getattr(f, name), f"{path}.{name}")
+        if not _is_library(f.__module__):
+            self._called(f, path)
         self._attributes(f, path, vars(f))
         if not _is_library(f.__module__):
             self._missing(vars(f), path, self._optional())
 
-    def _module(self, x: Any, path: str) -> None:
+    def _called(self, x: Any, path: str) -> None:
+        """The names of a class or a function itself."""
+        for name in sorted(self._asked.intersection(("__name__", "__qualname__", "__doc__"))):
+            self.guards.slot(x, name, getattr(x, name), f"{path}.{name}")
+
+    def _module(self, x: Any, path: str, certain: bool) -> None:
         if _is_library(x.__name__):
             return
         of = vars(x)
         for name in list(of):
-            if name in self._names or self._by_text and not _is_special(name):
+            # what a module imports for itself is no way to everything that those have
+            if name in self._names or self._by_text and certain and not _is_special(name):
                 self.guards.entry(of, name, of[name], f"{path}.{name}")
                 self._later(of[name], f"{path}.{name}", name in self._names)
-        self._missing(of, path, self._asked if "__getattr__" in of else self._optional())
+        if certain:
+            self._missing(of, path, self._asked if "__getattr__" in of else self._optional())
 
     def _class(self, x: Any, path: str) -> None:
         """The attributes of a class and of its bases that code names, and where they would hide others."""
@@ -734,9 +764,10 @@ class Walk:
                 value = vars(c).get(name, _MISSING)
                 self.guards.of_class(c, name, value, f"{c.__name__}.{name}")
                 self._later(value, f"{c.__name__}.{name}", name in self._names)
-        asked = self._asked if hasattr(x, "__getattr__") or hasattr(type(x), "__getattr__") else self._optional()
+        asked = self._asked if _is_asked_in_need(x) or _is_asked_in_need(type(x)) else self._optional()
         missing = frozenset(name for name in asked if not any(name in vars(c) for c in own))
         for c in own:
+            self._called(c, c.__name__)
             self.guards.bases(c, c.__name__)
             if self._by_text:
                 self.guards.names_of_class(c, c.__name__)
@@ -801,12 +832,12 @@ class Walk:
             self._later(getattr(x, kind._traced_alone), path)
             return
         self._later(kind, kind.__name__)
-        if kind.__flags__ & (_IS_HEAP | _IS_IMMUTABLE) == _IS_HEAP:
-            self.guards.kind(x, path)
         of = getattr(x, "__dict__", None)
         if isinstance(of, dict):
+            if x.__dict__ is of and (not _is_library(kind.__module__) or hasattr(kind, "_named_state")):
+                self.guards.kind(x, path, id(x) in self._arguments)
             self._attributes(x, path, of)
-            asked = set(self._asked if hasattr(kind, "__getattr__") else self._optional())
+            asked = set(self._asked if _is_asked_in_need(kind) else self._optional())
             for name in self._names:
                 found = next((vars(c)[name] for c in kind.__mro__ if name in vars(c)), _MISSING)
                 if name not in of and found is not _MISSING and not hasattr(type(found), "__set__"):
@@ -814,6 +845,8 @@ class Walk:
                 if found is not _MISSING:
                     asked.discard(name)
             self._missing(of, path, asked)
+        elif not _is_library(kind.__module__) and any(isinstance(m, types.MemberDescriptorType) for c in kind.__mro__ for m in vars(c).values()):
+            self.guards.slot(x, "__class__", kind, f"{path}.__class__")
         for c in kind.__mro__:
             for name, member in vars(c).items():
                 if isinstance(member, types.MemberDescriptorType) and (name in self._names or self._by_text):

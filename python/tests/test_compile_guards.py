@@ -1,12 +1,18 @@
 """What was traced is what is called: each kind of thing that a compiled function reads is a part of its form, or an error names it."""
 import collections
+import contextlib
 import dataclasses
 import enum
 import gc
+import importlib
 import itertools
+import operator
+import os
 import random
+import sys
 import threading
 import time
+import types
 import warnings
 import weakref
 
@@ -343,6 +349,274 @@ def test_clocks_chance_and_iterators_are_errors(device):
             remat.compile(f)(x)
     with pytest.raises(ValueError, match="`count`, a count"):
         remat.compile(lambda x: x * next(count))(x)
+
+
+# attributes that are not there, and those that no code names
+
+
+class Some:
+    """An object with some attributes."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+    def method(self, x):
+        try:
+            return x * self.k
+        except AttributeError:
+            return x
+
+    def chain(self, x):
+        for i in range(1, 5):
+            w = getattr(self, f"w{i}", None)
+            if w is None:
+                break
+            x = x * w
+        return x
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        x = self.layer(x)
+        if hasattr(self, "mask"):
+            x = x * self.mask
+        return x
+
+
+class Kept(Some):
+    """An object that gives attributes that it does not have."""
+
+    def __getattr__(self, name):
+        return self.__dict__["kept"][name]
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+
+class Blotted:
+    __slots__ = ("k",)
+
+
+def puts(name, value):
+    return lambda q: setattr(q, name, value)
+
+
+def of_class(name, value):
+    return lambda q: setattr(type(q), name, value)
+
+
+def suppressed(q, x):
+    with contextlib.suppress(AttributeError):
+        return x * q.k
+    return x
+
+
+def matched(q, x):
+    match q:
+        case Some(zest=zest):
+            return x * zest
+    return x
+
+
+OWN = lambda **attributes: type("Own", (), attributes)()  # noqa: E731
+SPACE = types.SimpleNamespace
+# by what the function reads: the object, what is read of it, and what is done between two calls
+READ = {
+    "getattr with a default": (Some, lambda q, x: x * getattr(q, "k", 1.0), puts("k", 3.0)),
+    "getattr with a default, found in the class": (OWN, lambda q, x: x * getattr(q, "k", 1.0), of_class("k", 3.0)),
+    "hasattr": (Some, lambda q, x: x * (2.0 if hasattr(q, "k") else 1.0), puts("k", 3.0)),
+    "hasattr of a module": (Masked, lambda q, x: q(x.reshape(1, 2)).detach(), lambda q: setattr(q, "mask", remat.zeros(2))),
+    "hasattr of a module, then a parameter": (
+        Masked, lambda q, x: q(x.reshape(1, 2)).detach(), lambda q: setattr(q, "mask", nn.Parameter(remat.zeros(2))),
+    ),
+    "AttributeError": (Some, lambda q, x: q.method(x), puts("k", 3.0)),
+    "AttributeError, suppressed": (Some, suppressed, puts("k", 3.0)),
+    "a computed name": (lambda: Some(w1=2.0), lambda q, x: q.chain(x), puts("w2", 5.0)),
+    "a computed name of the class": (lambda: OWN(k=2.0), lambda q, x: x * getattr(q, "k ".strip()), of_class("k", 3.0)),
+    "a computed name of a module of Python": (
+        lambda: SPACE(m=types.ModuleType("remat_some")), lambda q, x: x * getattr(q.m, "k ".strip(), 1.0), lambda q: puts("k", 3.0)(q.m),
+    ),
+    "a name of a module of Python": (
+        lambda: SPACE(m=types.ModuleType("remat_some")), lambda q, x: x * getattr(q.m, "k", 1.0), lambda q: puts("k", 3.0)(q.m),
+    ),
+    "an attribute of a function": (lambda: lambda x: x, lambda q, x: q(x) * getattr(q, "k", 1.0), puts("k", 3.0)),
+    "getattr under another name": (
+        lambda: Some(f=getattr, of=Some(k=2.0), name="k"), lambda q, x: x * q.f(q.of, q.name), lambda q: puts("k", 3.0)(q.of),
+    ),
+    "vars": (lambda: Some(a=1.0), lambda q, x: x * sum(vars(q).values()), puts("b", 3.0)),
+    "vars of what had none": (Some, lambda q, x: x * sum(vars(q).values(), 1.0), puts("b", 3.0)),
+    "__dict__": (lambda: Some(a=1.0), lambda q, x: x * len(q.__dict__), puts("b", 3.0)),
+    "dir": (lambda: Some(a=1.0), lambda q, x: x * len([n for n in dir(q) if n[0] != "_"]), puts("b", 3.0)),
+    "dir of the class": (OWN, lambda q, x: x * (1 + sum(n[0] != "_" for n in dir(q))), of_class("k", 3.0)),
+    "another dictionary": (lambda: Some(k=2.0), lambda q, x: x * q.k, puts("__dict__", {"k": 3.0})),
+    "a class": (lambda: type("Own", (Some,), {"k": 2.0})(), lambda q, x: x * q.k, puts("__class__", type("Other", (Some,), {"k": 3.0}))),
+    "isinstance": (Some, lambda q, x: x * (1.0 if isinstance(q, Kept) else 2.0), puts("__class__", Kept)),
+    "a class with slots": (Slotted, lambda q, x: x * (1.0 if isinstance(q, Slotted) else 2.0), puts("__class__", Blotted)),
+    "bases": (
+        lambda: type("Own", (type("First", (), {"k": 2.0}),), {})(), lambda q, x: x * q.k,
+        lambda q: setattr(type(q), "__bases__", (type("Second", (), {"k": 3.0}),)),
+    ),
+    "__getattr__": (lambda: Kept(kept={"k": 2.0}), lambda q, x: x * q.k, lambda q: q.kept.update(k=3.0)),
+    "__getattr__, then an attribute": (lambda: Kept(kept={"k": 2.0}), lambda q, x: x * q.k, puts("k", 3.0)),
+    "attrgetter": (lambda: Some(of=Some(k=2.0), get=operator.attrgetter("of.k")), lambda q, x: x * q.get(q), lambda q: puts("k", 3.0)(q.of)),
+    "methodcaller": (
+        lambda: Some(call=operator.methodcaller("zest", 2.0), zest=lambda k: k), lambda q, x: x * q.call(q), puts("zest", lambda k: k + 1),
+    ),
+    "a format": (lambda: Some(zeal=2.0), lambda q, x: x * float("{0.zeal}".format(q)), puts("zeal", 3.0)),
+    "a format from outside": (lambda: Some(zeal=2.0, text="{0.zeal}"), lambda q, x: x * float(q.text.format(q)), puts("zeal", 3.0)),
+    "the name of a class": (OWN, lambda q, x: x * len(type(q).__name__), of_class("__name__", "Longer")),
+    "attributes in a pattern": (Some, matched, puts("zest", 3.0)),
+    "a text of a namespace": (lambda: SPACE(a=1.0), lambda q, x: x * len(repr(q)), puts("a", 10.5)),
+    "an array of objects": (lambda: np.array([Some(k=2.0)], dtype=object), lambda q, x: x * q[0].k, lambda q: puts("k", 3.0)(q[0])),
+    "a table of objects": (lambda: np.array([[Some(k=2.0)] * 2] * 2, dtype=object), lambda q, x: x * q[1, 1].k, lambda q: puts("k", 3.0)(q[0, 0])),
+    "a view of bytes": (lambda: memoryview(bytearray(b"\2")), lambda q, x: x * q[0], lambda q: q.__setitem__(0, 3)),
+    "a mapping that is no dictionary": (lambda: types.MappingProxyType(TABLE), lambda q, x: x * q["k"], lambda q: TABLE.update(k=TABLE["k"] + 1)),
+}
+TABLE = {"k": 2.0}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_value_that_is_another_is_read_anew(kind, device):
+    make, read, change = READ[kind]
+    q, x = make(), remat.ones(2)
+    compiled = remat.compile(lambda x: read(q, x))
+    before = compiled(x).tolist()
+    assert before == read(q, x).tolist() and compiled(x).tolist() == before and compiled.traces == 1
+    change(q)
+    after = compiled(x).tolist()
+    assert after == read(q, x).tolist() != before and compiled(x).tolist() == after and compiled.traces == 2
+
+
+@pytest.mark.parametrize("kind", [*(k for k, (make, _, _) in READ.items() if make is Some), "vars", "__dict__", "dir", "a computed name", "a class"])
+def test_a_value_of_an_argument_that_is_another_is_read_anew(kind, device):
+    make, read, change = READ[kind]
+    q, x = make(), remat.ones(2)
+    compiled = remat.compile(lambda x, q: read(q, x))
+    assert compiled(x, q).tolist() == read(q, x).tolist()
+    change(q)
+    assert compiled(x, q).tolist() == read(q, x).tolist() and compiled.traces == 2
+    alive = weakref.ref(q)
+    del q
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_bound_method_sees_what_its_object_gets(device):
+    q, x = Some(), remat.ones(1)
+    method, chain = remat.compile(q.method), remat.compile(q.chain)
+    assert (method(x).item(), chain(x).item()) == (1.0, 1.0)
+    q.k, q.w1 = 3.0, 2.0
+    assert (method(x).item(), chain(x).item()) == (3.0, 2.0)
+
+
+def test_modules_that_are_imported_as_it_runs_are_seen(device, monkeypatch):
+    package, inner = types.ModuleType("remat_package"), types.ModuleType("remat_package.inner")
+    package.inner, package.__path__, inner.K = inner, [], 1.0
+    monkeypatch.setitem(sys.modules, "remat_package", package)
+    monkeypatch.setitem(sys.modules, "remat_package.inner", inner)
+
+    def whole(x):
+        import remat_package.inner
+        return x * remat_package.inner.K
+
+    def part(x):
+        from remat_package.inner import K
+        return x * K
+
+    def renamed(x):
+        import remat_package.inner as short
+        return x * short.K
+
+    def by_name(x):
+        return x * importlib.import_module("".join(["remat_package", ".inner"])).K
+
+    def optional(x):
+        try:
+            from remat_package.inner import more
+        except ImportError:
+            more = 1.0
+        from remat_package.inner import K
+        return x * K * more
+
+    x, functions = remat.ones(1), (whole, part, renamed, by_name, optional)
+    compiled = [remat.compile(f) for f in functions]
+    assert [f(x).item() for f in compiled] == [1.0] * 5
+    inner.K = 4.0
+    assert [f(x).item() for f in compiled] == [4.0] * 5
+    inner.more = 2.0
+    assert [f(x).item() for f in compiled] == [4.0, 4.0, 4.0, 4.0, 8.0]
+    other = types.ModuleType("remat_package.inner")
+    other.K = 5.0
+    package.inner = sys.modules["remat_package.inner"] = other
+    assert [f(x).item() for f in compiled] == [5.0] * 5 and [f.traces for f in compiled] == [3, 3, 3, 3, 4]
+
+
+def test_globals_by_text_and_the_environment_are_seen(device, monkeypatch):
+    of = {"name": "K", "os": os}
+    exec("def get(x): return x * globals().get('K', 1.0)\ndef take(x): return x * globals()[name[:1]]\n", of)
+    monkeypatch.setenv("REMAT_SOME", "1")
+    functions = (of["get"], lambda x: x * float(os.environ["REMAT_SOME"]), lambda x: x * float(os.getenv("REMAT_" + "SOME")))
+    compiled, x = [remat.compile(f) for f in functions], remat.ones(1)
+    assert [f(x).item() for f in compiled] == [1.0] * 3
+    of["K"] = 3.0
+    monkeypatch.setenv("REMAT_SOME", "3")
+    assert [f(x).item() for f in compiled] == [3.0] * 3
+    of["unused"] = 1
+    assert [f(x).item() for f in compiled] == [3.0] * 3 and [f.traces for f in compiled] == [2] * 3
+    take = remat.compile(of["take"])
+    assert take(x).item() == 3.0
+    of["K"] = 4.0
+    assert take(x).item() == 4.0
+
+
+def test_what_no_call_could_compare_is_an_error_that_names_it(device):
+    records = np.zeros(1, dtype=[("k", object)])
+    with pytest.raises(ValueError, match="the array `records` from outside, whose records have objects"):
+        remat.compile(lambda x: x * (records["k"][0] or 1.0))(remat.ones(1))
+
+
+def test_what_is_only_near_a_computed_name_is_no_error(device):
+    module = types.ModuleType("remat_near")
+    module.K, module.near, module.imported = 2.0, Some(rows=iter([1.0]), more=[itertools.count()]), sys.modules[__name__]
+    f = remat.compile(lambda x: x * getattr(module, "K ".strip()))
+    assert f(remat.ones(1)).item() == 2.0
+    module.K = 3.0
+    assert f(remat.ones(1)).item() == 3.0
+    rows = module.near.more
+    with pytest.raises(ValueError, match=r"`rows\[0\]`, a count"):
+        remat.compile(lambda x: x * getattr(module, "K ".strip()) * next(rows[0]))(remat.ones(1))
+
+
+def test_attributes_that_nothing_reads_make_no_new_form(device):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            # written anew by each pass, and read by none
+            self.last_shape = x.shape
+            setattr(self, "seen", True)
+            if hasattr(self, "mask") or getattr(self.layer, "mask", None) is not None:
+                x = x * 0
+            try:
+                return self.layer(x) * self.factor
+            except AttributeError:
+                return self.layer(x)
+
+    net, x = Net(), remat.ones(1, 2)
+    f = remat.compile(net)
+    for step in range(4):
+        eagerly(net, f, x)
+        net.step = net.layer.step = step
+        setattr(net, f"step{step}", step)
+        Net.steps = step
+    assert f.traces == 1
 
 
 # tensors that are assigned to

@@ -5,6 +5,7 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use remat::runtime::Kind;
 use remat::{Tensor, tensor};
 
 use super::parameter::Value;
@@ -35,7 +36,8 @@ impl PyTensor {
                 let leaf = call::run(py, move || {
                     let leaf = new.detach().requires_grad()?;
                     leaf.set_grad(old.grad())?;
-                    leaf.channel().fall_back(leaf.handle(), old.handle())?;
+                    // a parameter in all but its name: kept, and not made again of its versions
+                    leaf.channel().commit_in_place_of(leaf.handle(), old.handle(), Kind::Parameter)?;
                     Ok::<Tensor, remat::Error>(leaf)
                 })?;
                 self.replace(leaf)

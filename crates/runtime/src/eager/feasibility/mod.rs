@@ -68,12 +68,7 @@ impl Worker {
         bytes: usize,
         coming: &[StorageId],
     ) -> std::result::Result<(), OpFailure> {
-        let is_safe = |w: &Worker| w.feasibility.most_bytes <= w.room_after(bytes);
-        if bytes == 0 || self.budget.is_none() || !self.eviction.is_short() || is_safe(self) {
-            return Ok(());
-        }
-        self.feasibility.most_bytes = self.table.recipes().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
-        if is_safe(self) {
+        if bytes == 0 || self.budget.is_none() || !self.eviction.is_short() || self.is_all_in_reach_beside(bytes) {
             return Ok(());
         }
         self.release_leaves()?;
@@ -88,12 +83,21 @@ impl Worker {
         Ok(())
     }
 
+    /// True if every recipe can run where leaves have grown by so many bytes.
+    fn is_all_in_reach_beside(&mut self, growth: usize) -> bool {
+        let room = self.room_after(growth);
+        if self.feasibility.most_bytes > room {
+            self.feasibility.most_bytes = self.table.recipes().map(|(_, r)| r.most_bytes).max().unwrap_or(0);
+        }
+        self.feasibility.most_bytes <= room
+    }
+
     /// Memory has become short: until now nothing was evicted.
     pub(in crate::eager) fn begin_short(&mut self) {
         if self.budget.is_none() || self.eviction.note_short() {
             return;
         }
-        self.release_leaves_of_residents();
+        self.release_leaves_of_residents(1);
         for id in self.named_deepest_last() {
             let is_there = self.table.storage(id).is_some_and(Storage::is_evictable);
             if is_there && !self.is_in_reach(id, self.room_after(0)) {

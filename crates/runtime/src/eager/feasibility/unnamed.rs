@@ -22,21 +22,28 @@ use crate::eager::worker::Worker;
 /// What would be kept for one leaf to go is looked for among so many storages.
 const RESULTS_MAX: usize = 256;
 
+/// Where a history ends, what is kept of a version of a parameter may take so many times its bytes: its next version, or an
+/// average, and two moments.
+const KEPT_OF_A_LEAF: usize = 3;
+
 impl Worker {
     /// Lets unnamed leaves go whose results take no more bytes. Errors: those of [`Worker::make_leaves`].
     pub(in crate::eager) fn release_leaves(&mut self) -> std::result::Result<(), OpFailure> {
-        self.for_results(|w, results| w.make_leaves(&results))
+        self.for_results(1, |w, results| w.make_leaves(&results))
     }
 
-    /// For each set of results that is to be kept so that leaves go.
+    /// For each set of results that is to be kept so that leaves go, which take at least one of `times` as many bytes.
     fn for_results(
         &mut self,
+        times: usize,
         mut keep: impl FnMut(&mut Worker, Vec<StorageId>) -> std::result::Result<(), OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
-        for mut results in self.results_for_leaves() {
+        for (mut results, leaf_bytes) in self.results_for_leaves(times) {
             // The sets before it may have some of them.
             results.retain(|id| self.table[*id].recipe.is_some());
-            if !results.is_empty() {
+            let growth = self.bytes_of(&results).saturating_sub(leaf_bytes);
+            // Beside what leaves grow by, all that can be made again must have room.
+            if !results.is_empty() && (growth == 0 || self.is_all_in_reach_beside(growth)) {
                 keep(self, results)?;
             }
         }
@@ -44,8 +51,8 @@ impl Worker {
     }
 
     /// As [`Worker::release_leaves`], where nothing was evicted yet.
-    pub(super) fn release_leaves_of_residents(&mut self) {
-        let done = self.for_results(|w, results| {
+    pub(super) fn release_leaves_of_residents(&mut self, times: usize) {
+        let done = self.for_results(times, |w, results| {
             if results.iter().all(|id| w.table[*id].is_evictable()) {
                 results.into_iter().for_each(|id| w.drop_recipe(id));
             }
@@ -60,12 +67,12 @@ impl Worker {
         self.feasibility.updated.clear();
         match (self.budget, self.eviction.is_short()) {
             (None, _) => {}
-            (_, false) => self.release_leaves_of_residents(),
+            (_, false) => self.release_leaves_of_residents(KEPT_OF_A_LEAF),
             (_, true) if self.does_schedule_decide() => {
                 let all = |results: Vec<StorageId>| results.into_iter().map(whole).collect();
-                drop(self.for_results(|w, results| w.try_make_leaves(all(results))));
+                drop(self.for_results(KEPT_OF_A_LEAF, |w, results| w.try_make_leaves(all(results))));
             }
-            (_, true) => drop(self.release_leaves()),
+            (_, true) => drop(self.for_results(KEPT_OF_A_LEAF, |w, results| w.make_leaves(&results))),
         }
     }
 
@@ -89,23 +96,24 @@ impl Worker {
         }
     }
 
-    /// Sets of named results, each to be kept for unnamed leaves that take at least as many bytes: of all leaves that have
-    /// results in common, else of one.
-    fn results_for_leaves(&self) -> Vec<Vec<StorageId>> {
+    /// Sets of named results, each to be kept for unnamed leaves, with the bytes of those: of all leaves that have results in
+    /// common, at most `times` the bytes of these; else of one, at most its bytes.
+    fn results_for_leaves(&self, times: usize) -> Vec<(Vec<StorageId>, usize)> {
         let is_unnamed = |s: &Storage| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty();
         let mut unnamed: Vec<_> = self.table.storages().filter(|(_, s)| is_unnamed(s)).collect();
         unnamed.sort_unstable_by_key(|u| u.1.number);
         let leaves: Vec<(StorageId, usize)> = unnamed.into_iter().map(|(id, s)| (id, padded(s.bytes))).collect();
-        let mut sets = self.results_in_common(&leaves);
-        sets.extend(leaves.iter().filter_map(|(id, bytes)| self.smaller_results(*id, *bytes)));
-        for results in &mut sets {
+        let mut sets = self.results_in_common(&leaves, times);
+        sets.extend(leaves.iter().filter_map(|(id, bytes)| Some((self.smaller_results(*id, *bytes)?, *bytes))));
+        for (results, _) in &mut sets {
             results.sort_unstable_by_key(|id| self.table[*id].number);
         }
         sets
     }
 
-    /// The results of leaves that have some in common, directly or by others, where they take no more bytes than the leaves.
-    fn results_in_common(&self, leaves: &[(StorageId, usize)]) -> Vec<Vec<StorageId>> {
+    /// The results of leaves that have some in common, directly or by others, where they take at most `times` the bytes of the
+    /// leaves; and those bytes.
+    fn results_in_common(&self, leaves: &[(StorageId, usize)], times: usize) -> Vec<(Vec<StorageId>, usize)> {
         // The leaf by which a storage was come to, and the leaf to whose group another one belongs.
         let mut found_by: FxHashMap<StorageId, usize> = FxHashMap::default();
         let mut group: Vec<usize> = (0..leaves.len()).collect();
@@ -140,10 +148,12 @@ impl Worker {
         for (id, leaf) in results {
             of.entry(first(&group, leaf)).or_default().1.push(id);
         }
-        let are_smaller = |(leaves, results): &(usize, Vec<StorageId>)| {
-            results.iter().map(|id| padded(self.table[*id].bytes)).sum::<usize>() <= *leaves
-        };
-        of.into_values().filter(are_smaller).map(|g| g.1).collect()
+        let sets = of.into_values().map(|(bytes, results)| (results, bytes));
+        sets.filter(|(results, bytes)| self.bytes_of(results) <= bytes.saturating_mul(times)).collect()
+    }
+
+    fn bytes_of(&self, storages: &[StorageId]) -> usize {
+        storages.iter().map(|id| padded(self.table[*id].bytes)).sum()
     }
 
     /// The results of one leaf, if they take no more bytes.

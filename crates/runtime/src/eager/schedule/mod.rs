@@ -207,6 +207,11 @@ impl Schedule {
         self.residents.contains_key(&id)
     }
 
+    /// It is there, and nothing under way uses or is to read it.
+    fn is_idle(&self, id: StorageId) -> bool {
+        self.residents.get(&id).is_some_and(|r| r.pins == 0 && r.wanted == 0)
+    }
+
     /// Changes what is known of a storage that is there, and where it stands in the order.
     fn change(&mut self, id: StorageId, f: impl FnOnce(&mut Resident)) {
         let Some(r) = self.residents.get_mut(&id) else { return };

@@ -172,7 +172,12 @@ impl Worker {
             if result.is_ok() {
                 result = self.run_in_schedule(r);
             }
-            inputs(self, r.recipe).into_iter().for_each(|id| self.schedule.want(id, -1));
+            for id in inputs(self, r.recipe) {
+                self.schedule.want(id, -1);
+                if self.table[id].handles == 0 && self.schedule.is_idle(id) {
+                    self.release_in_schedule(id);
+                }
+            }
         }
         self.schedule.nested -= 1;
         result
