@@ -65,8 +65,8 @@ impl Worker {
     /// asked for depends on it.
     pub(in crate::eager) fn end_history(&mut self) {
         self.feasibility.updated.clear();
-        match (self.budget, self.eviction.is_short()) {
-            (None, _) => {}
+        match (self.has_history(), self.eviction.is_short()) {
+            (false, _) => {}
             (_, false) => self.release_leaves_of_residents(KEPT_OF_A_LEAF),
             (_, true) if self.does_schedule_decide() => {
                 let all = |results: Vec<StorageId>| results.into_iter().map(whole).collect();
@@ -76,9 +76,14 @@ impl Worker {
         }
     }
 
+    /// True where results know what they are made of.
+    fn has_history(&self) -> bool {
+        self.budget.is_some() || self.options.always_record
+    }
+
     /// A storage is state from now on.
     pub(in crate::eager) fn note_update(&mut self, id: StorageId) {
-        if self.budget.is_some() {
+        if self.has_history() {
             self.feasibility.updated.insert(id);
         }
     }
