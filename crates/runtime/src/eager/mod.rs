@@ -7,6 +7,7 @@
 mod apply;
 mod channel;
 mod command;
+mod control;
 mod device;
 mod eviction;
 mod failure;

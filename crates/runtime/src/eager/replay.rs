@@ -124,7 +124,7 @@ impl Worker {
         if s.readers.is_empty() {
             self.destroy(id);
         } else if s.recipe.is_some() && !self.schedule.is_acting() {
-            // What the worker makes again is not the schedule's.
+            // A sweep of the worker changes nothing in the schedule, whose sweeps release what they no longer need.
             if self.work.nested == 0 {
                 self.release_in_schedule(id);
             }
@@ -156,8 +156,7 @@ impl Worker {
         let mut at = 0;
         while let Some(&id) = seen.get(at) {
             at += 1;
-            let readers = &self.table[id].readers;
-            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+            for y in self.table.made_of(id) {
                 let s = &self.table[y];
                 if !is_missing(y) || seen.contains(&y) {
                     continue;

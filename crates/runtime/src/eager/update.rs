@@ -113,8 +113,7 @@ impl Worker {
         let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::default();
         let (mut stack, mut named) = (vec![old], Vec::new());
         while let Some(id) = stack.pop() {
-            let readers = &self.table[id].readers;
-            for y in readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+            for y in self.table.made_of(id) {
                 let s = &self.table[y];
                 match s.handles > 0 || s.pins > 0 || s.pinned_by_plan {
                     _ if !seen.insert(y) => {}

@@ -167,7 +167,7 @@ impl Worker {
     pub(in crate::eager) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
         crate::options::check_budget(budget)?;
         self.forget_plans();
-        // What was decided under another budget, and what that took, holds for this one no more.
+        // The schedule and the count of replays belong to the old budget.
         self.end_schedule();
         self.schedule.end_step();
         self.work.forget_replays();

@@ -2,7 +2,7 @@
 //!
 //! A program that keeps each loss would keep each batch, and one that computes a momentum itself keeps every version of the
 //! parameters, with a history that gets longer in each step. Where the results take no more bytes than such leaves, they
-//! become leaves instead. Versions of parameters go together or not at all: each gradient is made of most of them. So that is
+//! become leaves instead; where a step ends, they may take a few times as many. Versions of parameters go together or not at all: each gradient is made of most of them. So that is
 //! looked for where a step ends, and, for programs that mark no steps, where an updated parameter is first read again.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::eager::schedule::Needs;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 
-/// What would be kept for one leaf to go is looked for among so many storages.
+/// The search for the results of one leaf visits at most so many storages.
 const RESULTS_MAX: usize = 256;
 
 /// Where a history ends, what is kept of a version of a parameter may take so many times its bytes: its next version, or an
@@ -68,11 +68,10 @@ impl Worker {
         match (self.has_history(), self.eviction.is_short()) {
             (false, _) => {}
             (_, false) => self.release_leaves_of_residents(KEPT_OF_A_LEAF),
-            (_, true) if self.does_schedule_decide() => {
-                let all = |results: Vec<StorageId>| results.into_iter().map(whole).collect();
-                drop(self.for_results(KEPT_OF_A_LEAF, |w, results| w.try_make_leaves(all(results))));
-            }
-            (_, true) => drop(self.for_results(KEPT_OF_A_LEAF, |w, results| w.make_leaves(&results))),
+            (_, true) => drop(self.for_results(KEPT_OF_A_LEAF, |w, results| match w.does_schedule_decide() {
+                true => w.try_make_leaves(&results),
+                false => w.make_leaves(&results),
+            })),
         }
     }
 
@@ -132,7 +131,7 @@ impl Worker {
         for (leaf, (id, _)) in leaves.iter().enumerate() {
             let mut stack = vec![*id];
             while let Some(id) = stack.pop() {
-                for y in self.made_of(id) {
+                for y in self.table.made_of(id) {
                     if let Some(other) = found_by.get(&y) {
                         let (a, b) = (first(&group, *other), first(&group, leaf));
                         group[a.max(b)] = a.min(b);
@@ -166,7 +165,7 @@ impl Worker {
         let mut seen: FxHashSet<StorageId> = FxHashSet::default();
         let (mut stack, mut kept, mut kept_bytes) = (vec![leaf], Vec::new(), 0);
         while let Some(id) = stack.pop() {
-            for y in self.made_of(id) {
+            for y in self.table.made_of(id) {
                 if !seen.insert(y) {
                     continue;
                 }
@@ -185,26 +184,22 @@ impl Worker {
         Some(kept)
     }
 
-    /// What is made of a storage directly.
-    fn made_of(&self, id: StorageId) -> impl Iterator<Item = StorageId> + '_ {
-        self.table[id].readers.iter().flat_map(|r| self.table[*r].y.iter().flatten().copied())
-    }
-
     /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where the step's work did not suffice.
     pub(in crate::eager) fn make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
         let x: SmallVec<[Input; 4]> = results.iter().copied().map(whole).collect();
         match self.bytes_from_nothing(&x, 0) <= self.room_after(0) {
-            true => self.try_make_leaves(x),
+            true => self.try_make_leaves(results),
             false => Ok(()),
         }
     }
 
     /// Makes results leaves. What runs again for it is the step's work, wherever the worker stands. Errors: Budget where
     /// memory or that work does not suffice.
-    fn try_make_leaves(&mut self, x: SmallVec<[Input; 4]>) -> std::result::Result<(), OpFailure> {
+    fn try_make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
+        let x: SmallVec<[Input; 4]> = results.iter().copied().map(whole).collect();
         let keep = |w: &mut Worker| {
             w.pin_inputs(&x)?;
-            x.iter().for_each(|s| w.drop_recipe(s.storage));
+            results.iter().for_each(|id| w.drop_recipe(*id));
             w.unpin(&x);
             Ok(())
         };

@@ -258,8 +258,7 @@ impl Worker {
             }
         }
         while let Some(id) = stack.pop() {
-            let readers = self.table[id].readers.iter();
-            for y in readers.flat_map(|r| self.table[*r].y.iter().flatten().copied()) {
+            for y in self.table.made_of(id) {
                 if made.insert(y) {
                     stack.push(y);
                 }

@@ -270,6 +270,11 @@ impl Table {
         self.recipes.iter()
     }
 
+    /// The outputs of the recipes that read a storage.
+    pub(in crate::eager) fn made_of(&self, id: StorageId) -> impl Iterator<Item = StorageId> + '_ {
+        self[id].readers.iter().flat_map(|r| self[*r].y.iter().flatten().copied())
+    }
+
     pub(in crate::eager) fn recipe_count(&self) -> usize {
         self.recipes.len()
     }
