@@ -437,7 +437,9 @@ class Training:
             self.after.append([f"if k == 1:", f"    {self.draw.of(opts)}.param_groups[0]['lr'] = 0.007"])
 
     def freeze(self) -> None:
-        if self.nets and self.kind not in ("penalty", "lbfgs"):
+        # PyTorch's `grad` refuses parameters that are frozen
+        asks = any(line.startswith("gs = grad(") for chunk in self.chunks for line in chunk)
+        if self.nets and not asks and self.kind not in ("penalty", "lbfgs"):
             self.draw.trait("frozen")
             net = self.nets[-1][0]
             other = "" if len(self.nets) > 1 and self.kind not in ("gan", "alternating", "two_losses", "teacher") else "next(iter("

@@ -9,11 +9,13 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from . import _remat
 from ._autograd import no_grad
+from ._code import Watch
 from ._errors import NotDifferentiableError, NoValueError
-from ._guards import Guards, Walk, Watch
+from ._guards import Guards
 from ._remat import Device, Tensor
 from ._structure import Described, Results, replaced
 from ._support import DTypeLike, default_device, default_generator, size_text
+from ._walk import Walk
 
 
 @dataclasses.dataclass(frozen=True)

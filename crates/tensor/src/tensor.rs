@@ -200,7 +200,9 @@ impl Tensor {
     /// floats.
     #[track_caller]
     pub fn requires_grad(&self) -> Result<Tensor> {
-        self.as_leaf(Arc::default()).in_op("requires_grad")
+        let leaf = self.as_leaf(Arc::default()).in_op("requires_grad")?;
+        self.channel().note_leaf(&self.handle)?;
+        Ok(leaf)
     }
 
     fn as_leaf(&self, leaf: Arc<Leaf>) -> Result<Tensor> {

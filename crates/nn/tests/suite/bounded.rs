@@ -244,3 +244,44 @@ fn a_rule_written_by_hand_leaves_no_history_that_grows_with_the_steps() {
         }
     }
 }
+
+/// Ten steps of a program that has tensors of its own in place of parameters, and makes new leaves of them in each step.
+fn train_with_new_leaves(d: &Device) -> Result<Taken> {
+    let n = 6;
+    let mut weights: Vec<Tensor> = (0..n)
+        .map(|i| Tensor::new(d, &wave32(WIDTH * WIDTH, f64::from(i)), [WIDTH, WIDTH])?.requires_grad())
+        .collect::<Result<_>>()?;
+    let mut momenta: Vec<Tensor> = weights.iter().map(Tensor::zeros_like).collect::<Result<_>>()?;
+    for step in 0..10 {
+        let x = Tensor::new(d, &wave32(BATCH * WIDTH, f64::from(step)), [BATCH, WIDTH])?;
+        let y = weights.iter().try_fold(x, |x, w| {
+            let g = x.sigmoid()?;
+            let kept = ((1.0 - &g)? * &x)?;
+            (g * x.matmul(w)?.tanh()?)? + kept
+        })?;
+        y.square()?.mean()?.backward()?;
+        drop(y);
+        for (w, m) in weights.iter_mut().zip(&mut momenta) {
+            *m = ((&*m * 0.9)? + w.grad().expect("it was reached"))?;
+            *w = (w.detach() - (&*m * 0.02)?)?.detach().requires_grad()?;
+        }
+    }
+    d.channel().sync()?;
+    let stats = d.channel().stats()?;
+    let weights = weights.iter().map(|w| w.to_host()?.to_vec::<f32>()).collect::<Result<_>>()?;
+    Ok(Taken { peak_bytes: stats.peak_bytes, executed: stats.executed_ops, again: stats.recomputed_ops, weights })
+}
+
+#[test]
+fn new_leaves_in_place_of_parameters_end_the_history_of_a_step() {
+    let free = train_with_new_leaves(&Device::cpu(options()).expect("a CPU")).expect("no budget");
+    for percent in [100, 90, 75] {
+        let budget_bytes = Some(free.peak_bytes * percent / 100);
+        let d = Device::cpu(DeviceOptions { budget_bytes, ..options() }).expect("a CPU");
+        let t = train_with_new_leaves(&d).unwrap_or_else(|e| panic!("{percent} %: {e}"));
+        println!("{percent} %: {} of {} operators ran again", t.again, t.executed);
+        assert!(t.weights == free.weights, "{percent} %: other bits");
+        assert!(t.peak_bytes <= free.peak_bytes * percent / 100, "{percent} %");
+        assert!(t.again <= t.executed, "{percent} %: {} of {}", t.again, t.executed);
+    }
+}

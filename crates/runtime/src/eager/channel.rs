@@ -373,6 +373,16 @@ impl Channel {
         self.push(Command::Commit { id: h.id(), kind, caller: Caller::current() })
     }
 
+    /// Says that gradients end at the tensor, as at a parameter. A program that makes new parameters of old ones in each step
+    /// so says where a step's history ends: what only leads to them may be forgotten.
+    pub fn note_leaf(&self, h: &Handle) -> Result<()> {
+        self.own(h)?;
+        if h.is_traced() {
+            return Ok(());
+        }
+        self.push(Command::NoteLeaf { id: h.id() })
+    }
+
     /// [`Channel::commit`] of a tensor that takes the place of `old`. If it failed, it stands for that, as an update that failed
     /// does: what reads it is told once, and then reads the old one.
     pub fn commit_in_place_of(&self, h: &Handle, old: &Handle, kind: Kind) -> Result<()> {

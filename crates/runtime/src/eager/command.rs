@@ -83,6 +83,10 @@ pub(crate) enum Command {
         kind: Kind,
         caller: Caller,
     },
+    /// Gradients end at the tensor: it is read as state from now on, whatever it was made of.
+    NoteLeaf {
+        id: TensorId,
+    },
     /// If the tensor failed, it stands for another one, whose place it was to take.
     FallBack {
         id: TensorId,
@@ -199,6 +203,7 @@ impl Command {
             | Command::Delete { .. }
             | Command::DropValue { .. }
             | Command::Commit { .. }
+            | Command::NoteLeaf { .. }
             | Command::FallBack { .. }
             | Command::Tag { .. }
             | Command::Uncharge { .. }

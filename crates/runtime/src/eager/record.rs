@@ -33,6 +33,7 @@ impl Worker {
         stream.commands.push(match c {
             Command::Delete { id } if self.table.kept(id).is_some() => StreamCommand::Delete { id: id.0 },
             Command::DropValue { id } => StreamCommand::DropValue { id: id.0 },
+            Command::NoteLeaf { id } => StreamCommand::NoteLeaf { id: id.0 },
             Command::Commit { id, kind, .. } => StreamCommand::Commit { id: id.0, kind: *kind },
             Command::Fetch { id, .. } | Command::CopyOut { id, .. } | Command::Await { id, .. } => {
                 StreamCommand::Fetch { id: id.0 }

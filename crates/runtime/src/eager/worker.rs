@@ -214,6 +214,7 @@ impl Worker {
                 self.before_use(CommandKind::Commit, id);
                 self.commit(id, kind);
             }
+            Command::NoteLeaf { id } => self.note_leaf(id),
             Command::FallBack { id, old, caller } => {
                 self.steps.begin_command(caller);
                 self.fall_back(id, old);

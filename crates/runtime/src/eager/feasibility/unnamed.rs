@@ -2,8 +2,9 @@
 //!
 //! A program that keeps each loss would keep each batch, and one that computes a momentum itself keeps every version of the
 //! parameters, with a history that gets longer in each step. Where the results take no more bytes than such leaves, they
-//! become leaves instead; where a step ends, they may take a few times as many. Versions of parameters go together or not at all: each gradient is made of most of them. So that is
-//! looked for where a step ends, and, for programs that mark no steps, where an updated parameter is first read again.
+//! become leaves instead; where a step ends, they may take a few times as many. Versions of parameters go together or not at
+//! all: each gradient is made of most of them. So that is looked for where a step ends, and, for programs that mark no steps,
+//! where an updated parameter is first read again: one that was replaced in place, or a computed tensor at which gradients end.
 
 use std::collections::BTreeMap;
 
@@ -85,6 +86,12 @@ impl Worker {
         if self.has_history() {
             self.feasibility.updated.insert(id);
         }
+    }
+
+    /// Gradients end at a tensor: if it was computed, a history may end there.
+    pub(in crate::eager) fn note_leaf(&mut self, id: TensorId) {
+        let storage = self.table.kept(&id).map(|s| s.storage).filter(|id| self.table[*id].recipe.is_some());
+        storage.into_iter().for_each(|id| self.note_update(id));
     }
 
     /// A command is about to run: if it is the first that reads what updates have made, these have all been made.

@@ -137,6 +137,7 @@ fn step(w: &mut Worker, c: &StreamCommand) -> Result<()> {
         }
         StreamCommand::Delete { id } => w.delete(*id),
         StreamCommand::DropValue { id } => w.drop_value(*id),
+        StreamCommand::NoteLeaf { id } => w.note_leaf(*id),
         StreamCommand::Commit { id, kind } => w.commit(*id, *kind),
         StreamCommand::Fetch { id } => w.wait(*id),
         StreamCommand::StepMark => {

@@ -52,6 +52,11 @@ pub enum StreamCommand {
         /// The tensor.
         id: u64,
     },
+    /// Gradients end at the tensor.
+    NoteLeaf {
+        /// The tensor.
+        id: u64,
+    },
     /// The tensor became state.
     Commit {
         /// The tensor.

@@ -112,6 +112,12 @@ impl Simulated {
         Ok(())
     }
 
+    pub(crate) fn note_leaf(&mut self, id: u64) -> Result<()> {
+        self.source(id)?;
+        self.0.step(Command::NoteLeaf { id: TensorId(id) });
+        Ok(())
+    }
+
     pub(crate) fn commit(&mut self, id: u64, kind: Kind) -> Result<()> {
         self.source(id)?;
         self.0.step(Command::Commit { id: TensorId(id), kind, caller: Caller::current() });
