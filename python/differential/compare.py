@@ -7,7 +7,8 @@ without a budget, never a mixture and never a version that was told to be anothe
 With PyTorch values agree within what rounding can do, and that is measured: PyTorch runs the program twice more, with weights and data
 moved by some units in the last place. How far a value moves is how far the program carries such differences; a value of Remat may be
 `CARRIED` times as far away, for the operations on the way round as well, and `FLOOR` of the largest element where nothing is carried. A
-value that moves by more than `ILL` of its size says nothing, and is not compared.
+value that moves by more than `ILL` of its size says nothing, and is not compared. Nor is anything from where a value has grown `GROWN` times:
+training explodes, and what comes after is the difference of large numbers.
 """
 import dataclasses
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -20,6 +21,7 @@ from .run import Outcome
 CARRIED = 64.0
 # calls after which a compiled function that was traced at each of them will never be done, unless there are many shapes and modes
 SETTLED = 6
+GROWN = 1e5
 FLOOR = {"float64": 1e-12, "float32": 3e-6}
 ILL = {"float64": 1e-6, "float32": 1e-2}
 Notes = Sequence[Tuple[str, np.ndarray]]
@@ -167,6 +169,7 @@ def compare_torch(torch: Outcome, nudged: Sequence[Outcome], plain: Outcome, pre
     want, got = torch.told["notes"], plain.told["notes"]
     moved = [o.told["notes"] for o in nudged if o.told is not None]
     form: Form = {"torch": True}
+    first: Dict[str, float] = {}
     for i, ((name, a), (other, b)) in enumerate(zip(want, got)):
         if name != other or a.shape != b.shape:
             made.failures.append(Failure("torch", form, f"value {i} is `{other}` {b.shape}, PyTorch's `{name}` {a.shape}"))
@@ -178,6 +181,10 @@ def compare_torch(torch: Outcome, nudged: Sequence[Outcome], plain: Outcome, pre
         a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
         size = np.max(np.abs(a), initial=0.0)
         carried = max((np.max(np.abs(np.asarray(m[i][1], "float64") - a), initial=0.0) for m in moved), default=0.0)
+        begun = first.setdefault(name, size)
+        if begun > 0.0 and size > GROWN * begun:
+            made.ill += len(want) - i
+            return made
         if not np.isfinite(size) or carried > ILL[precision] * size:
             made.ill += 1
             continue

@@ -150,6 +150,9 @@ def test_values_may_be_as_far_from_pytorchs_as_rounding_is_carried():
     assert [f.kind for f in compare_torch(outcome(want), [outcome(moved)], outcome(far), "float64").failures] == ["torch"]
     wild = [("a", np.array([1.0, 3.0]))]
     assert compare_torch(outcome(want), [outcome(wild)], outcome(far), "float64").ill == 1
+    explodes, off = ([("a", np.array([1.0])), ("a", np.array([x])), ("a", np.array([2.0 + y]))] for x, y in ((3e5, 0.0), (3e5, 1e-6)))
+    said = compare_torch(outcome(explodes), [outcome(explodes)], outcome(off), "float64")
+    assert (said.compared, said.ill, said.failures) == (1, 2, [])
     named = [("b", np.array([1.0, 2.0]))]
     assert [f.kind for f in compare_torch(outcome(want), [outcome(want)], outcome(named), "float64").failures] == ["torch"]
 

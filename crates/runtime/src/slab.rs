@@ -8,22 +8,26 @@ pub(crate) struct Key<T>(u32, PhantomData<fn() -> T>);
 
 impl<T> Key<T> {
     /// The key as a number, for an arena's owner tag.
+    #[inline]
     pub(crate) fn raw(self) -> u32 {
         self.0
     }
 
     /// The key back from a number that [`Key::raw`] gave.
+    #[inline]
     pub(crate) fn from_raw(raw: u32) -> Self {
         Key(raw, PhantomData)
     }
 }
 impl<T> Clone for Key<T> {
+    #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 impl<T> Copy for Key<T> {}
 impl<T> PartialEq for Key<T> {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -77,6 +81,7 @@ impl<T> Slab<T> {
         Slab { entries: self.entries.iter().map(|e| e.as_ref().map(&copy)).collect(), vacant: self.vacant.clone() }
     }
 
+    #[inline]
     pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
         self.entries.get(key.0 as usize)?.as_ref()
     }
@@ -101,11 +106,13 @@ impl<T> Slab<T> {
 
 impl<T> Index<Key<T>> for Slab<T> {
     type Output = T;
+    #[inline]
     fn index(&self, key: Key<T>) -> &T {
         self.entries[key.0 as usize].as_ref().expect("a key in use names an entry")
     }
 }
 impl<T> IndexMut<Key<T>> for Slab<T> {
+    #[inline]
     fn index_mut(&mut self, key: Key<T>) -> &mut T {
         self.entries[key.0 as usize].as_mut().expect("a key in use names an entry")
     }

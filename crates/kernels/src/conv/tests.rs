@@ -49,15 +49,17 @@ fn reference(geom: &Conv2d, x: &[f64], weight: &[f64], dy: &[f64]) -> Reference 
     let add = |slot: &mut (f64, f64), v: f64| *slot = (slot.0 + v, slot.1 + v.abs());
     for (y_at, y) in y.iter_mut().enumerate() {
         let (image, m, i, j) = (y_at / (k * oh * ow), y_at / (oh * ow) % k, y_at / ow % oh, y_at % ow);
-        for w_at in 0..gc * r * s {
-            let (ch, t, u) = (w_at / (r * s), w_at / s % r, w_at % s);
+        let first_of_group = image * c + m / gk * gc;
+        // loops, not divisions: this takes most of the time of these tests
+        let taps = (0..gc).flat_map(|ch| (0..r).flat_map(move |t| (0..s).map(move |u| (ch, t, u))));
+        for (of_m, (ch, t, u)) in taps.enumerate() {
             let row = (i * stride[0] + t * dilation[0]).wrapping_sub(pad.begin[0]);
             let col = (j * stride[1] + u * dilation[1]).wrapping_sub(pad.begin[1]);
             if row >= h || col >= w {
                 continue;
             }
-            let x_at = ((image * c + m / gk * gc + ch) * h + row) * w + col;
-            let w_at = m * gc * r * s + w_at;
+            let x_at = ((first_of_group + ch) * h + row) * w + col;
+            let w_at = m * gc * r * s + of_m;
             add(y, x[x_at] * weight[w_at]);
             add(&mut dx[x_at], dy[y_at] * weight[w_at]);
             add(&mut dw[w_at], dy[y_at] * x[x_at]);

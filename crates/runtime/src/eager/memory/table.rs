@@ -142,6 +142,7 @@ impl Storage {
         }
     }
 
+    #[inline]
     pub(in crate::eager) fn is_resident(&self) -> bool {
         self.block.is_some()
     }
@@ -405,6 +406,7 @@ impl Table {
         self.storages[id].recipe.map_or(0, |(r, _)| self.recipes[r].depth)
     }
 
+    #[inline]
     pub(in crate::eager) fn is_resident(&self, id: StorageId) -> bool {
         self.storages[id].is_resident()
     }
@@ -455,12 +457,14 @@ impl Table {
 impl Index<StorageId> for Table {
     type Output = Storage;
 
+    #[inline]
     fn index(&self, id: StorageId) -> &Storage {
         &self.storages[id]
     }
 }
 
 impl IndexMut<StorageId> for Table {
+    #[inline]
     fn index_mut(&mut self, id: StorageId) -> &mut Storage {
         &mut self.storages[id]
     }
@@ -469,6 +473,7 @@ impl IndexMut<StorageId> for Table {
 impl Index<RecipeId> for Table {
     type Output = Recipe;
 
+    #[inline]
     fn index(&self, id: RecipeId) -> &Recipe {
         &self.recipes[id]
     }
