@@ -127,7 +127,7 @@ class Training:
         """A number of a matrix."""
         # each term of an absolute loss counts a power of two, so that sums of signs are exact: where they cancel, what is left of a mean
         # is rounding, which an optimiser that divides by its size makes large
-        kinds = ["{y}.square().mean()", "F.smooth_l1_loss({y}, {t})", "F.mse_loss({y}, {t})", "F.mse_loss({y}, {t})",
+        kinds = ["{y}.square().mean()", "0.0078125 * F.smooth_l1_loss({y}, {t}, reduction='sum')", "F.mse_loss({y}, {t})", "F.mse_loss({y}, {t})",
                  "torch.logsumexp({y}, dim=1).mean()", "0.0078125 * F.l1_loss({y}, {t}, reduction='sum')", "F.softplus(-{y}).mean()",
                  "(1.0 - F.cosine_similarity({y}, {t}, dim=1)).mean()", "({y} * {t}).sum(dim=1).abs().mean()"]
         if width > 2:
