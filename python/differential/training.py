@@ -166,7 +166,9 @@ class Training:
         if self.draw.chance(0.25):
             net = self.draw.of(nets)
             norm = f"nn.utils.clip_grad_norm_(list({net}.parameters()), 0.5)"
-            clip = self.draw.of((norm, f"nn.utils.clip_grad_value_(list({net}.parameters()), 0.01)"))
+            # PyTorch's raises an error where no parameter has a gradient
+            has_any = f"any(p.grad is not None for p in {net}.parameters())"
+            clip = self.draw.of((norm, f"if {has_any}: nn.utils.clip_grad_value_(list({net}.parameters()), 0.01)"))
             # PyTorch clips no value of a sparse gradient
             self.chunk(norm if net in self.sparse else clip)
             self.draw.trait("clipped")

@@ -265,7 +265,9 @@ impl Worker {
         }
         for &(i, j) in op.overwrite() {
             let is_free = i < x.len() && j < y.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
-            if !is_free || scratch.contains(&y[j]) || !self.is_whole(x, i, &facts[j]) {
+            // By the log an output takes an input's bytes also where nothing is left of it: there may be no room beside.
+            let is_for_nothing = scratch.contains(&y[j]) && !self.schedule.is_acting();
+            if !is_free || is_for_nothing || !self.is_whole(x, i, &facts[j]) {
                 continue;
             }
             let s = &self.table[x[i].storage];

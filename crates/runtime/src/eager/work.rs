@@ -89,8 +89,8 @@ impl Worker {
             *left -= 1;
             return Ok(());
         }
-        // What the schedule has run again is within its own limit.
-        if self.budget.is_none() || self.schedule.is_acting() {
+        // What the schedule has run again is within its own limit; what is missing all the same is made by sweeps, which are not.
+        if self.budget.is_none() || (self.schedule.is_acting() && self.work.nested == 0) {
             return Ok(());
         }
         let limit = self.work_limit(self.options.recompute_limit);
