@@ -16,7 +16,6 @@ mod help;
 mod layers;
 mod manifest;
 mod modules;
-mod mpi;
 mod python;
 mod rebuild;
 mod repo;
