@@ -126,6 +126,37 @@ fn what_is_made_again_takes_the_bytes_of_what_was_made_for_it() {
     assert_eq!((r.evictions, r.recomputed_ops), (1, 2), "{r:?}");
 }
 
+/// An op with two outputs in place of two inputs runs as the schedule's log says also when one of them is needed no more: there
+/// is no room for it beside.
+#[test]
+fn what_is_caught_up_with_takes_an_inputs_bytes_for_an_output_that_is_gone() {
+    const MIB: usize = 1 << 20;
+    let apply = |x: Vec<(u64, bool)>, y: &[u64], overwrite: Vec<(usize, usize)>| StreamCommand::Apply {
+        op: "f".to_owned(),
+        x,
+        y: y.iter().map(|y| (*y, MIB)).collect(),
+        overwrite,
+        scratch_bytes: 0,
+        repeatable: true,
+        cost_ns: 1000,
+    };
+    let options =
+        DeviceOptions { budget_bytes: Some(3 * MIB), threads: 1, host_compute: false, ..DeviceOptions::default() };
+    let mut w = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options).expect("a worker");
+    w.0.evict_all(); // from here on the schedule decides
+    let commands = [
+        StreamCommand::Put { id: 0, bytes: MIB, kind: Kind::Data },
+        apply(vec![(0, false)], &[1], vec![]),
+        apply(vec![(0, false)], &[2], vec![]),
+        apply(vec![(1, true), (0, false), (2, true)], &[3, 4], vec![(0, 0), (2, 1)]),
+        StreamCommand::Delete { id: 3 },
+    ];
+    commands.iter().for_each(|c| step(&mut w, c).expect("it fits"));
+    assert_eq!(w.figures().0.recomputed_ops, 0);
+    assert!(w.0.catch_up().is_ok(), "what the schedule has done has room");
+    assert_eq!(w.figures().0.recomputed_ops, 3, "each once");
+}
+
 #[test]
 fn times_of_equal_steps_are_the_least_of_each_op() {
     let step = |k: u64, costs: [u64; 2]| {
