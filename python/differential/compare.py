@@ -5,7 +5,7 @@ the refusal must be right all the same, and afterwards every optimiser's paramet
 without a budget, never a mixture and never a version that was told to be another.
 
 With PyTorch values agree within what rounding can do, and that is measured: PyTorch runs the program twice more, with weights and data
-moved by some units in the last place. How far a value moves is how far the program carries such differences; a value of Remat may be
+moved by some units in the last place, and sixteen times more where a value is too far away. How far a value moves is how far the program carries such differences; a value of Remat may be
 `CARRIED` times as far away, for the operations on the way round as well, and `FLOOR` of the largest element where nothing is carried. A
 value that moves by more than `ILL` of its size says nothing, and is not compared. Nor is anything from where a value has grown `GROWN` times:
 training explodes, and what comes after is the difference of large numbers.
@@ -21,6 +21,7 @@ from .run import Outcome
 CARRIED = 64.0
 # calls after which a compiled function that was traced at each of them will never be done, unless there are many shapes and modes
 SETTLED = 6
+# as a multiple of the first value of the same name
 GROWN = 1e5
 FLOOR = {"float64": 1e-12, "float32": 3e-6}
 ILL = {"float64": 1e-6, "float32": 1e-2}

@@ -265,7 +265,7 @@ impl Worker {
         }
         for &(i, j) in op.overwrite() {
             let is_free = i < x.len() && j < y.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
-            // By the log an output takes an input's bytes also where nothing is left of it: there may be no room beside.
+            // The log's sizes assume that the output takes the input's bytes, also where nothing reads the output any more.
             let is_for_nothing = scratch.contains(&y[j]) && !self.schedule.is_acting();
             if !is_free || is_for_nothing || !self.is_whole(x, i, &facts[j]) {
                 continue;

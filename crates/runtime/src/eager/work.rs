@@ -89,7 +89,7 @@ impl Worker {
             *left -= 1;
             return Ok(());
         }
-        // What the schedule has run again is within its own limit; what is missing all the same is made by sweeps, which are not.
+        // The schedule has counted the operators of its log. It has not counted those that a nested sweep runs for a missing input.
         if self.budget.is_none() || (self.schedule.is_acting() && self.work.nested == 0) {
             return Ok(());
         }

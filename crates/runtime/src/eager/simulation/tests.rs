@@ -126,8 +126,8 @@ fn what_is_made_again_takes_the_bytes_of_what_was_made_for_it() {
     assert_eq!((r.evictions, r.recomputed_ops), (1, 2), "{r:?}");
 }
 
-/// An op with two outputs in place of two inputs runs as the schedule's log says also when one of them is needed no more: there
-/// is no room for it beside.
+/// The schedule's log has an op with two outputs take the bytes of two inputs. The worker does so, too, where one output is
+/// deleted by then: the budget has no room for a third result.
 #[test]
 fn what_is_caught_up_with_takes_an_inputs_bytes_for_an_output_that_is_gone() {
     const MIB: usize = 1 << 20;
