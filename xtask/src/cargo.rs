@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::finding::Finding;
+use crate::mpi;
 use crate::repo::Repo;
 
 /// A cargo command in `dir`, by the cargo that runs us.
@@ -13,15 +14,23 @@ pub(crate) fn cargo(dir: &Path) -> Command {
     command
 }
 
-/// Runs every test; cargo's own closing lines are the last thing printed. Examples are no tests: clippy sees to it that they compile.
+/// Runs every test, of ranks over MPI where that is; cargo's own closing lines are the last thing printed. Examples are no tests:
+/// clippy sees to it that they compile.
 pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
     let tests = ["test", "--workspace", "--no-fail-fast"];
     if !rest.is_empty() {
         return succeeds(cargo(repo.root()).args(tests).args(rest));
     }
+    if !mpi::is_here() {
+        let why = mpi::missing().map_or_else(|| "REMAT_MPI is 0".to_owned(), |what| format!("there is no {what}"));
+        println!(
+            "skipped the tests of ranks over MPI ({why}; Debian: apt-get install libopenmpi-dev openmpi-bin libclang-dev)"
+        );
+    }
+    let features = mpi::features(repo);
     // every target whose manifest does not say `test = false`
-    let passed = succeeds(cargo(repo.root()).args(tests).arg("--tests"))?;
-    Ok(succeeds(cargo(repo.root()).args(tests).arg("--doc"))? && passed)
+    let passed = succeeds(cargo(repo.root()).args(tests).args(&features).arg("--tests"))?;
+    Ok(succeeds(cargo(repo.root()).args(tests).args(&features).arg("--doc"))? && passed)
 }
 
 /// The manifest of the fuzz targets, a workspace of its own.
@@ -41,15 +50,19 @@ pub(crate) fn check_format(repo: &Repo) -> Result<Vec<Finding>, String> {
 /// `cargo clippy` on every target, warnings refused.
 pub(crate) fn check_clippy(repo: &Repo) -> Result<Vec<Finding>, String> {
     needs_component(repo, "clippy", "clippy")?;
-    let arguments = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    let passed = succeeds(cargo(repo.root()).args(arguments))?;
+    let mut command = cargo(repo.root());
+    command.args(["clippy", "--quiet", "--workspace", "--all-targets"]).args(mpi::features(repo));
+    let passed = succeeds(command.args(["--", "-D", "warnings"]))?;
     Ok(verdict(passed, "clippy or the compiler complains above; mend each place it names"))
 }
 
 /// `cargo doc`, warnings refused, so that links in doc comments lead somewhere.
 pub(crate) fn check_docs(repo: &Repo) -> Result<Vec<Finding>, String> {
     let mut command = cargo(repo.root());
-    command.args(["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    command
+        .args(["doc", "--quiet", "--workspace", "--no-deps"])
+        .args(mpi::features(repo))
+        .env("RUSTDOCFLAGS", "-D warnings");
     let passed = succeeds(&mut command)?;
     Ok(verdict(passed, "rustdoc complains above; mend the doc comments it names"))
 }

@@ -13,7 +13,8 @@ Checks and chores of the Remat repository.
 const TAIL: &str = "
   cargo xtask test [ARG ...]
       Runs every unit, integration and documentation test: cargo test --workspace --no-fail-fast, with the dev profile
-      (checked arithmetic and debug assertions; kernels and dependencies are optimised). ARGs go to cargo test. Without ARGs
+      (checked arithmetic and debug assertions; kernels, planners and dependencies are optimised). ARGs go to cargo test.
+      Without ARGs ranks over MPI are tested, too, where MPI and libclang are (REMAT_MPI=0: nowhere), and
       pytest runs over python/ before that, in a virtual environment of the target folder, where there is Python 3.10 or
       newer (REMAT_PYTHON names one); else it says that it skipped them.
 

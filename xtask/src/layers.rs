@@ -27,7 +27,7 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
     Layer { may_be_unsafe: true, ..library(role, uses) }
 }
 
-/// `{types <- kernels, comm; linalg} <- ops <- graph <- runtime <- tensor <- nn <- remat; tensor <- onnx <- lite;
+/// `{types <- kernels, comm; linalg} <- ops <- graph <- runtime <- tensor <- nn <- remat; comm <- mpi <- nn; tensor <- onnx <- lite;
 /// {remat, digits, lite} <- cli, python`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
 /// operators are exist as methods of tensors, and a second set over graphs would be a second vocabulary.
 pub(crate) const LAYERS: &[Layer] = &[
@@ -35,13 +35,14 @@ pub(crate) const LAYERS: &[Layer] = &[
     unsafe_library("kernels", &["types"]),
     Layer { private_to: Some("ops"), is_library: false, ..library("op-derive", &[]) },
     unsafe_library("linalg", &[]),
-    Layer { unsafe_folder: Some("mpi"), ..unsafe_library("comm", &["types"]) },
+    library("comm", &["types"]),
+    unsafe_library("mpi", &["comm"]),
     library("ops", &["kernels", "linalg", "comm"]),
     library("graph", &["ops"]),
     unsafe_library("runtime", &["graph"]),
     library("tensor", &["runtime"]),
     Layer { private_to: Some("nn"), is_library: false, ..library("derive", &[]) },
-    library("nn", &["tensor"]),
+    library("nn", &["tensor", "mpi"]),
     library("remat", &["nn"]),
     library("digits", &["nn"]),
     library("onnx", &["tensor"]),
@@ -95,6 +96,12 @@ mod tests {
         assert!(may_use("nn", "types") && may_use("cli", "onnx") && may_use("lite", "kernels"));
         assert!(!may_use("types", "kernels") && !may_use("onnx", "nn") && !may_use("remat", "lite"));
         assert!(!may_use("ops", "ops") && !may_use("nn", "unknown"));
+    }
+
+    #[test]
+    fn what_is_deployed_needs_no_mpi() {
+        assert!(may_use("nn", "mpi") && may_use("lite", "comm"));
+        assert!(!may_use("lite", "mpi") && !may_use("comm", "mpi"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod help;
 mod layers;
 mod manifest;
 mod modules;
+mod mpi;
 mod python;
 mod rebuild;
 mod repo;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cargo::cargo;
+use crate::mpi;
 use crate::repo::Repo;
 
 /// The oldest Python that the package runs on.
@@ -26,7 +27,9 @@ pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     let python = environment(&python, &target.join("python"))?;
     // With the command, which one test compares with. Tests are among what is built so that dependencies have the features that they
     // have for the tests of Rust: otherwise everything would be built once more for those.
-    let built = cargo(repo.root()).args(["build", "--workspace", "--lib", "--bins", "--tests"]).status();
+    let mut build = cargo(repo.root());
+    build.args(["build", "--workspace", "--lib", "--bins", "--tests"]).args(mpi::features(repo));
+    let built = build.status();
     if !built.map_err(|e| format!("cannot run cargo: {e}"))?.success() {
         return Ok(false);
     }

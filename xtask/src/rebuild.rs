@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use crate::cargo::cargo;
 use crate::modules;
+use crate::mpi;
 use crate::repo::{Crate, Repo};
 
 /// A crate's folder under `crates/`, and the seconds of the build after it was touched.
@@ -54,7 +55,7 @@ fn touch(repo: &Repo, krate: &Crate) -> Result<(), String> {
 /// The time of a build of all tests, in the usual target folder or another; `None` if it fails.
 fn seconds_to_build(repo: &Repo, target: Option<&Path>) -> Result<Option<f64>, String> {
     let mut command = cargo(repo.root());
-    command.args(["test", "--workspace", "--no-run", "--quiet"]);
+    command.args(["test", "--workspace", "--no-run", "--quiet"]).args(mpi::features(repo));
     if let Some(target) = target {
         command.env("CARGO_TARGET_DIR", target);
     }

@@ -123,9 +123,9 @@ impl Communicator {
         all.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without this rank"))
     }
 
-    /// True if there is no clone of this.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn is_last(&self) -> bool {
+    /// True if there is no clone of this, so that nobody else on this rank can still make a call. What [`Communicator::split`] and
+    /// [`Communicator::duplicate`] gave are no clones.
+    pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 

@@ -60,7 +60,7 @@ fn says(repo: &Repo, file: &Path, attribute: &str) -> Result<bool, String> {
 }
 
 fn missing(root: &Path, attribute: &str) -> Finding {
-    let places = "kernels, linalg, runtime or the functions for C in lite";
+    let places = "kernels, linalg, runtime, mpi or the functions for C in lite";
     Finding::error(root, 1, format!("add `{attribute}` below the module comment; unsafe code belongs to {places}"))
 }
 

@@ -42,6 +42,16 @@ fn a_duplicate_has_an_order_of_its_own() {
 }
 
 #[test]
+fn the_last_of_clones_is_alone() {
+    let first = Communicator::alone();
+    let second = first.clone();
+    assert!(!first.is_last() && !second.is_last());
+    drop(first);
+    let own = second.duplicate().expect("there is no other rank");
+    assert!(second.is_last() && own.is_last());
+}
+
+#[test]
 fn a_group_hears_of_a_rank_that_left_the_whole() {
     let result = threads::run(3, |c| {
         let group = c.split(Some(0), 0)?.ok_or_else(|| Error::new(ErrorKind::Internal, "no group"))?;

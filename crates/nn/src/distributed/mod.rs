@@ -28,7 +28,7 @@ pub use parallel_linear::{ColumnParallelLinear, ColumnParallelOptions, RowParall
 pub use pipeline::Pipeline;
 pub use pipeline_schedule::PipelineSchedule;
 #[cfg(feature = "mpi")]
-pub use remat_tensor::comm::mpi;
+pub use remat_mpi as mpi;
 pub use remat_tensor::comm::{Call, Communicator, DEFAULT_LIMIT, Reduction, Statistics, launched, threads};
 pub use sharded::Sharded;
 pub use sync_batch_norm::{SyncBatchNorm, synchronise_batch_norms};

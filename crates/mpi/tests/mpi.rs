@@ -1,12 +1,12 @@
-//! The same over MPI: this program starts itself under `mpirun`.
+//! What the suite of remat-comm has on threads, over MPI: this program starts itself under `mpirun`.
 
-#[path = "shared/collectives.rs"]
+#[path = "../../comm/tests/shared/collectives.rs"]
 mod collectives;
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use remat_comm::{Call, Communicator, Reduction, launched, mpi};
+use remat_comm::{Call, Communicator, Reduction, launched};
 use remat_types::{DType, Error, ErrorKind, Result, Shape};
 
 const STATUS: i32 = 17;
@@ -62,7 +62,7 @@ fn main() {
     if launched().expect("a known launcher").is_some() {
         let what = std::env::args().nth(1).expect("a name");
         let limit = if ["hang", "stop"].contains(&&*what) { Duration::from_secs(2) } else { Duration::from_secs(120) };
-        return mpi::run(limit, |_| STATUS, |c| ranks(&what, &c)).expect("failures end all ranks");
+        return remat_mpi::run(limit, |_| STATUS, |c| ranks(&what, &c)).expect("failures end all ranks");
     }
     for n in [1, 2, 3, 4] {
         let output = under_mpirun(n, "collectives");

@@ -12,10 +12,10 @@ use mpi::request::{Request, Scope, scope};
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::*;
 use mpi::{Count, Rank, Tag};
+use remat_comm::Transport;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::Process;
-use crate::Transport;
 
 /// Bytes of one message, as MPI's counts have 31 bits.
 const MESSAGE_BYTES: usize = 1 << 30;

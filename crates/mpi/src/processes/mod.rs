@@ -1,11 +1,9 @@
-//! Ranks as processes that an MPI launcher started: `mpirun -n 4 program`.
+//! A process's part of MPI: its start, its end, and the failures that end all processes.
 //!
 //! While a rank waits for others it sleeps between its looks, so that it takes no processor from them or from its own computing
 //! threads; when all have come and bytes move it looks without a pause, since MPI moves them only then. No call of MPI's blocks, so a
 //! rank that stops in the middle of one is seen, too. A rank that does not come in time, or a failure of MPI itself, ends all
 //! processes: MPI has no way back from either.
-
-#![allow(unsafe_code)]
 
 mod transport;
 
@@ -13,15 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::Duration;
 
-use ::mpi::Threading;
-use ::mpi::collective::SystemOperation;
-use ::mpi::environment::Universe;
-use ::mpi::topology::SimpleCommunicator;
-use ::mpi::traits::{Communicator as _, CommunicatorCollectives as _};
+use mpi::Threading;
+use mpi::collective::SystemOperation;
+use mpi::environment::Universe;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{Communicator as _, CommunicatorCollectives as _};
+use remat_comm::{Communicator, launched};
 use remat_types::{Error, ErrorKind, Result};
 
 use self::transport::Mpi;
-use crate::Communicator;
 
 /// How long a rank waits for the one that failed by itself.
 const OWN_WORDS: Duration = Duration::from_secs(1);
@@ -31,10 +29,10 @@ const OWN_WORDS: Duration = Duration::from_secs(1);
 /// fails for another's sake leaves it the time to say so itself.
 ///
 /// Errors (Device): MPI was started already, does not support calls of several threads, or does not know the processes that the launcher
-/// started; those of [`launched`](crate::launched).
+/// started; those of [`launched`].
 pub fn run<T>(limit: Duration, status: impl Fn(&Error) -> i32, f: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
-    let started = crate::launched()?;
-    let (universe, threading) = ::mpi::initialize_with_threading(Threading::Multiple)
+    let started = launched()?;
+    let (universe, threading) = mpi::initialize_with_threading(Threading::Multiple)
         .ok_or_else(|| Error::new(ErrorKind::Device, "MPI was started already in this process"))?;
     if threading != Threading::Multiple {
         let text = "this MPI library gives no support for threads (MPI_THREAD_MULTIPLE); use a build of it that does";
