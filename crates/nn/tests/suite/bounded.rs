@@ -151,8 +151,8 @@ fn what_runs_again_grows_as_the_step_does_and_not_as_its_paths() {
         let free =
             [n, 2 * n].map(|n| train(&Device::cpu(recorded.clone()).expect("a CPU"), forward, n).expect("no budget"));
         for percent in [100, 90, 75, 50] {
-            // The policy weighs measured times, so below 75 % what runs again differs between equal trainings, in one of four by
-            // several times: there the least of some is compared. Bits, peak and verdict hold in each.
+            // The policy weighs measured times, so below 75 % what runs again differs between equal trainings: there the least of
+            // some is compared. Bits, peak, verdict and a multiple of the work hold in each.
             let tries = if percent < 75 { 5 } else { 1 };
             let again = [0, 1].map(|i| {
                 let budget_bytes = Some(free[i].peak_bytes * percent / 100);
@@ -162,6 +162,8 @@ fn what_runs_again_grows_as_the_step_does_and_not_as_its_paths() {
                         Ok(t) => {
                             assert!(t.weights == free[i].weights, "{name} of {}, {percent} %: other bits", n << i);
                             assert!(t.peak_bytes <= free[i].peak_bytes * percent / 100, "{name}, {percent} %");
+                            let most = 5 * free[i].executed;
+                            assert!(t.again <= most, "{name} of {}, {percent} %: {} again", n << i, t.again);
                             Some(t.again)
                         }
                         Err(e) => {

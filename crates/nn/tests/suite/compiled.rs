@@ -434,9 +434,10 @@ fn deep_on(d: &Device, share: Option<f64>, runs: Option<usize>) -> (Vec<f32>, Bi
     let first = f.executable(&[&x]).expect("compiles").figures();
     let estimated = f.plan_times();
     let mut losses = Vec::new();
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // So long that only a planner which never ends is caught, and not a busy machine.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(900);
     while runs.map_or(!f.is_settled(), |n| losses.len() < n) {
-        assert!(std::time::Instant::now() < end, "no last plan within a minute");
+        assert!(std::time::Instant::now() < end, "no last plan within a quarter of an hour");
         losses.push(f.call(&[&x]).and_then(|y| y[0].item::<f32>()).expect("runs"));
     }
     if let (Some(e), Some(p), true) = (estimated, f.plan_times(), f.is_settled()) {

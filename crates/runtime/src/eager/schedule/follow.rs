@@ -58,7 +58,7 @@ impl Worker {
     /// Runs a command for which the schedule was extended from the position `acted` on.
     pub(in crate::eager) fn as_scheduled<T>(
         &mut self,
-        acted: (u64, usize),
+        acted: (u64, i64),
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<T, OpFailure> {
         match self.schedule.is_followed() {
@@ -89,7 +89,8 @@ impl Worker {
     pub(in crate::eager) fn catch_up(&mut self) -> std::result::Result<(), OpFailure> {
         self.begin_canonical()?;
         self.schedule.is_followed = true;
-        self.act(0)
+        // The schedule's own log stays as it is: what comes next must not depend on who has caught up.
+        self.act_out(&self.actions_to_catch_up())
     }
 
     /// Where the log does not lead to what the schedule has: what is needed is made from nothing.
@@ -102,6 +103,10 @@ impl Worker {
     /// Acts out the log from a place on.
     pub(in crate::eager) fn act(&mut self, from: usize) -> std::result::Result<(), OpFailure> {
         let actions: Vec<Action> = self.schedule.log[from.min(self.schedule.log.len())..].to_vec();
+        self.act_out(&actions)
+    }
+
+    fn act_out(&mut self, actions: &[Action]) -> std::result::Result<(), OpFailure> {
         let runs: Vec<Option<RecipeId>> = actions.iter().map(|a| self.recipe_to_run(a)).collect();
         // The first to run lies on top.
         runs.iter().rev().flatten().for_each(|r| self.want(*r, 1));
@@ -125,7 +130,7 @@ impl Worker {
     }
 
     /// The recipe that an action runs, if there still is what it makes.
-    fn recipe_to_run(&self, action: &Action) -> Option<RecipeId> {
+    pub(super) fn recipe_to_run(&self, action: &Action) -> Option<RecipeId> {
         let Action::Run { recipe, number } = *action else { return None };
         (self.table.recipe(recipe)?.number == number).then_some(recipe)
     }

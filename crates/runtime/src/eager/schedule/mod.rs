@@ -11,16 +11,17 @@
 //!
 //! The schedule begins with each step from nothing but leaves (the first time, with all that the program made until then, for
 //! nothing was evicted by then), and keeps a log of what it did. So it can be caught up with
-//! from wherever the worker stands: everything is evicted, and the log is acted out. The worker does that where its policy
-//! falls short or has recomputed as much as the step may, and follows the schedule until the step ends. What recomputation
-//! costs is bounded so by a small multiple of the limit.
+//! from wherever the worker stands: everything is evicted, and what of the log is still of use is acted out (`shorten.rs`). The
+//! worker does that where its policy falls short or has run clearly more again than the schedule, and follows the schedule until
+//! the step ends. What recomputation costs is bounded so by a small multiple of the limit.
 //!
-//! Where leaves have grown so that the log could not be acted out any more, the schedule begins anew from nothing, and keeps
-//! a part of the room free for more of them.
+//! Where leaves have grown so that the log could not be acted out any more, what is of no use leaves it. Where that is not
+//! enough, the schedule begins anew from nothing. Either way it keeps a part of the room free for more leaves.
 //!
 //! Rejected: to check each command from nothing. A step of n commands then costs n sweeps, and nothing bounds their sum.
 
 mod follow;
+mod shorten;
 mod simulate;
 
 pub(super) use self::simulate::Needs;
@@ -102,13 +103,15 @@ pub(super) struct Schedule {
     /// The most bytes beside leaves since it began from nothing.
     highest_bytes: usize,
     log: Vec<Action>,
+    /// Actions that the log has lost; fewer than none if it has got longer by as many.
+    log_begin: i64,
     /// How often it began from nothing.
     begun: u64,
     /// Operators that it has run again in this step.
     launches: u64,
     nested: u32,
     /// Leaves outgrew it in this step.
-    has_restarted: bool,
+    is_outgrown: bool,
     /// Inputs whose bytes the command under way takes, with their numbers: an output may have the place of one that is gone.
     taken: SmallVec<[(StorageId, u64); 2]>,
     /// The log is being acted out, and nothing comes or goes but by it.
@@ -123,9 +126,24 @@ impl Schedule {
         self.is_followed
     }
 
+    /// A command of this step has been decided by it.
+    pub(super) fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// Operators that it has run again in this step.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
+    }
+
     /// The log is being acted out.
     pub(super) fn is_acting(&self) -> bool {
         self.is_acting
+    }
+
+    #[cfg(test)]
+    pub(super) fn begin_acting(&mut self) {
+        self.is_acting = true;
     }
 
     /// What runs takes the bytes of this input by the log, which is being acted out.
@@ -134,20 +152,25 @@ impl Schedule {
     }
 
     /// Where the log ends, for [`Schedule::since`].
-    pub(super) fn position(&self) -> (u64, usize) {
-        (self.begun, self.log.len())
+    pub(super) fn position(&self) -> (u64, i64) {
+        (self.begun, self.log_begin + self.log.len() as i64)
     }
 
     /// The place of what was done since a position: all, if the schedule has begun anew.
-    pub(super) fn since(&self, (begun, at): (u64, usize)) -> usize {
-        if begun == self.begun { at } else { 0 }
+    pub(super) fn since(&self, (begun, at): (u64, i64)) -> usize {
+        if begun == self.begun { (at - self.log_begin).max(0) as usize } else { 0 }
+    }
+
+    /// The log is about to be another of so many actions, which leads to the same: positions at its end stay there.
+    fn log_end_moves(&mut self, actions: usize) {
+        self.log_begin += self.log.len() as i64 - actions as i64;
     }
 
     /// A step ends, or something else decides from here on. What has run again in the step still counts.
     fn end(&mut self) {
         if self.is_active || self.is_followed {
             self.restart();
-            (self.is_active, self.is_followed, self.has_restarted) = (false, false, false);
+            (self.is_active, self.is_followed, self.is_outgrown) = (false, false, false);
         }
     }
 
@@ -164,6 +187,7 @@ impl Schedule {
         self.level = 0.0;
         self.wanted.clear();
         self.log.clear();
+        self.log_begin = 0;
         self.taken.clear();
         self.begun += 1;
         (self.bytes, self.highest_bytes, self.nested) = (0, 0, 0);

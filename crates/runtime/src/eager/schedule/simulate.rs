@@ -43,15 +43,12 @@ impl Worker {
         if !std::mem::replace(&mut self.schedule.is_active, true) || self.schedule.log.len() > LOG_MAX {
             self.begin_schedule();
         }
-        let mut stop = match self.room_in_schedule() {
-            Some(room) if self.schedule.highest_bytes <= room => match self.extend(needs) {
+        let mut stop = match self.is_log_within_room() {
+            true => match self.extend(needs) {
                 Ok(()) => return Ok(()),
                 Err(stop) => stop,
             },
-            _ => {
-                self.schedule.has_restarted = true;
-                Stop::Memory
-            }
+            false => Stop::Memory,
         };
         // What is there may be in the way of an order that needs less.
         if matches!(stop, Stop::Memory) {
@@ -70,6 +67,24 @@ impl Worker {
             Stop::Work => self.too_much_work(),
             Stop::Other(e) => e,
         })
+    }
+
+    /// False if leaves have grown so that the log could not be acted out any more, even without what it does not take.
+    fn is_log_within_room(&mut self) -> bool {
+        let does_fit = |w: &Worker| w.room_in_schedule().is_some_and(|room| w.schedule.highest_bytes <= room);
+        if does_fit(self) {
+            return true;
+        }
+        self.schedule.is_outgrown = true;
+        let position = self.schedule.log.len();
+        if self.make_room_in_schedule(0).is_err() {
+            return false;
+        }
+        let gone = self.schedule.log.split_off(position);
+        self.shorten_log();
+        // Whoever acts as the schedule does has yet to do this.
+        self.schedule.log.extend(gone);
+        does_fit(self)
     }
 
     /// Begins from nothing; where nothing was ever evicted, with what is there, made in the order in which the program made it.
@@ -249,7 +264,7 @@ impl Worker {
     /// Evicts until so many bytes fit beside what is there.
     fn make_room_in_schedule(&mut self, bytes: usize) -> std::result::Result<(), Stop> {
         let Some(room) = self.room_in_schedule() else { return Err(Stop::Memory) };
-        let spare = if self.schedule.has_restarted { room / SPARE_PART } else { 0 };
+        let spare = if self.schedule.is_outgrown { room / SPARE_PART } else { 0 };
         while self.schedule.bytes + bytes > room - spare {
             let Some(id) = self.schedule.next_to_go() else { break };
             self.schedule.level = self.schedule.level.max(self.schedule.worth(id));

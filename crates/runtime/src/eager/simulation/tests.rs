@@ -140,10 +140,7 @@ fn what_is_caught_up_with_takes_an_inputs_bytes_for_an_output_that_is_gone() {
         repeatable: true,
         cost_ns: 1000,
     };
-    let options =
-        DeviceOptions { budget_bytes: Some(3 * MIB), threads: 1, host_compute: false, ..DeviceOptions::default() };
-    let mut w = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options).expect("a worker");
-    w.0.evict_all(); // from here on the schedule decides
+    let mut w = scheduled(3);
     let commands = [
         StreamCommand::Put { id: 0, bytes: MIB, kind: Kind::Data },
         apply(vec![(0, false)], &[1], vec![]),
@@ -155,6 +152,59 @@ fn what_is_caught_up_with_takes_an_inputs_bytes_for_an_output_that_is_gone() {
     assert_eq!(w.figures().0.recomputed_ops, 0);
     assert!(w.0.catch_up().is_ok(), "what the schedule has done has room");
     assert_eq!(w.figures().0.recomputed_ops, 3, "each once");
+}
+
+/// A worker under a budget of so many MiB whose schedule decides from its first command on.
+fn scheduled(mib: usize) -> Worker {
+    let options =
+        DeviceOptions { budget_bytes: Some(mib << 20), threads: 1, host_compute: false, ..DeviceOptions::default() };
+    let mut w = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options).expect("a worker");
+    w.0.evict_all();
+    w
+}
+
+/// `y = f(x)` of 1 MiB.
+fn one_of_one(x: u64, y: u64) -> StreamCommand {
+    StreamCommand::Apply {
+        op: "f".to_owned(),
+        x: vec![(x, false)],
+        y: vec![(y, 1 << 20)],
+        overwrite: vec![],
+        scratch_bytes: 0,
+        repeatable: true,
+        cost_ns: 1000,
+    }
+}
+
+/// Two chains of four from one leaf, in room for three of their results beside it, and then the first of each again.
+fn two_chains() -> Vec<StreamCommand> {
+    let mut commands = vec![StreamCommand::Put { id: 0, bytes: 1 << 20, kind: Kind::Data }];
+    for first in [1, 5] {
+        commands.push(one_of_one(0, first));
+        commands.extend((first..first + 3).map(|x| one_of_one(x, x + 1)));
+    }
+    commands.extend([1, 5].map(|id| StreamCommand::Fetch { id }));
+    commands
+}
+
+/// The log has ten runs and leads to the first of each chain and the last of all: the other chain is of no use any more.
+#[test]
+fn what_is_caught_up_with_runs_nothing_of_which_nothing_is_left() {
+    let mut w = scheduled(4);
+    two_chains().iter().for_each(|c| step(&mut w, c).expect("it fits"));
+    let before = w.figures().0.recomputed_ops;
+    assert!(w.0.catch_up().is_ok(), "what the schedule has done has room");
+    assert_eq!(w.figures().0.recomputed_ops - before, 5, "1, 5, 6, 7 and 8 once each");
+}
+
+#[test]
+fn a_schedule_that_leaves_outgrow_goes_on_with_what_it_has() {
+    let mut w = scheduled(4);
+    two_chains().iter().for_each(|c| step(&mut w, c).expect("it fits"));
+    let before = w.0.schedule.launches();
+    step(&mut w, &StreamCommand::Put { id: 100, bytes: 1 << 20, kind: Kind::Data }).expect("it fits");
+    step(&mut w, &StreamCommand::Fetch { id: 8 }).expect("it fits");
+    assert_eq!(w.0.schedule.launches() - before, 1, "8 from 7, and not from nothing");
 }
 
 #[test]
@@ -222,4 +272,17 @@ fn a_stream_that_names_no_tensor_is_refused() {
         let s = CommandStream { commands: vec![c] };
         assert_eq!(simulate(&s, PolicyKind::Dtr, None).expect_err("unknown").kind(), ErrorKind::Format);
     }
+}
+
+/// The schedule counts the runs of its log, and nobody but the worker those of a sweep that a missing input takes beside it.
+#[test]
+fn sweeps_within_the_log_that_is_acted_out_count_as_work() {
+    let mut w = scheduled(4);
+    two_chains().iter().for_each(|c| step(&mut w, c).expect("it fits"));
+    w.0.schedule.begin_acting();
+    let limit = w.0.work_limit(w.0.options.recompute_limit);
+    assert!((0..2 * limit).all(|_| w.0.begin_replay().is_ok()), "the log's own runs");
+    w.0.work.nested = 1;
+    let runs = (0..2 * limit).take_while(|_| w.0.begin_replay().is_ok()).count() as u64;
+    assert!(runs <= limit, "{runs} of {limit}");
 }
