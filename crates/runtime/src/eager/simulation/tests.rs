@@ -286,3 +286,13 @@ fn sweeps_within_the_log_that_is_acted_out_count_as_work() {
     let runs = (0..2 * limit).take_while(|_| w.0.begin_replay().is_ok()).count() as u64;
     assert!(runs <= limit, "{runs} of {limit}");
 }
+
+#[test]
+fn the_policy_may_run_little_more_again_than_the_schedule() {
+    let mut w = scheduled(4);
+    let commands = two_chains();
+    commands.iter().for_each(|c| step(&mut w, c).expect("it fits"));
+    let most = w.0.schedule.launches() + commands.len() as u64;
+    let runs = (0..=most).take_while(|_| w.0.begin_replay().is_ok()).count() as u64;
+    assert!(runs < most, "{runs} of {most}");
+}
