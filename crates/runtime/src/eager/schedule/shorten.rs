@@ -77,7 +77,9 @@ impl Worker {
                 continue;
             }
             let mut goes: SmallVec<[StorageId; 2]> = outputs().filter(|y| !live.contains(y)).collect();
-            live.retain(|id| !r.y.contains(&Some(*id)));
+            for y in outputs() {
+                live.remove(&y);
+            }
             let read = r.x.iter().map(|x| x.storage).filter(|x| self.table[*x].recipe.is_some());
             goes.extend(read.filter(|x| live.insert(*x)));
             runs.push(Kept { recipe, goes });
