@@ -1,4 +1,7 @@
 """The work of a step under a budget is bounded, and a step that failed is told before its values are read."""
+import contextlib
+
+import numpy as np
 import pytest
 
 import remat
@@ -58,3 +61,49 @@ def test_what_is_computed_from_a_step_that_was_not_taken_tells_it_once():
         after.numpy()
     assert (w.numpy() == before).all()
     assert (w * 2).sum().item() == 2 * 64 * 64
+
+
+def two_optimisers(budget):
+    """Two optimisers step on accumulated gradients while values of the forward passes are kept; the verdict, and what is left as leaves."""
+    device = remat.Device(budget=budget, threads=1, async_level="sync", foresight="off")
+    draw = np.random.default_rng(17)
+
+    def normal(*shape):
+        return remat.tensor((draw.standard_normal(shape) / 4).astype("f4"), device=device)
+
+    weights = [nn.Parameter(normal(16, 16)) for _ in range(6)]
+    sgd = optim.SGD(weights[::2], lr=0.01, momentum=0.9)
+    adam = optim.Adam(weights[1::2], lr=1e-3)
+    kept, leaves = [], None
+    try:
+        for _ in range(2):
+            x = normal(16, 16) * 4
+            for _ in range(22):
+                w, cell = weights[draw.integers(6)], draw.integers(3)
+                if draw.random() < 0.25:
+                    kept = [*kept, x.detach() if draw.random() < 0.7 else x][-6:]
+                x = (x @ w).tanh() if cell == 0 else x * (x @ w).sigmoid() + x * 0.5 if cell == 1 else x + (x @ w).sin()
+            (x * x).mean().backward()
+        sgd.step()
+        device.sync()
+        stats = device.report().stats
+        leaves = stats["fixed_bytes"], stats["recipes"]
+        adam.step()
+        device.sync()
+        verdict = "taken"
+    except remat.BudgetError:
+        verdict = "refused"
+    again, asked = device.report().stats["recomputed_ops"], device.report().stats["executed_ops"]
+    assert again <= 3 * 8 * asked
+    with contextlib.suppress(remat.Error):
+        device.close()
+    return verdict, leaves
+
+
+def test_what_a_step_leaves_does_not_depend_on_where_the_worker_stood():
+    verdicts = set()
+    for budget in range(42_000, 60_001, 750):
+        ends = {two_optimisers(budget) for _ in range(6)}
+        assert len(ends) == 1, (budget, ends)
+        verdicts |= {verdict for verdict, _ in ends}
+    assert verdicts == {"taken", "refused"}

@@ -16,8 +16,8 @@ use crate::exit::{self, keep_at_exit};
 ///
 /// `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
 /// `spill` is a folder in which plans may keep what does not fit. `ranks` are those of a distributed program, of which this device is
-/// one's: updates are made on all of them or on none. A step runs operators again no more than `recompute_limit` times as often as
-/// it asks for one; what would take more is refused. What does not fit is computed again when it is needed; what
+/// one's: updates are made on all of them or on none. The schedule of a step runs operators again no more than `recompute_limit` times
+/// as often as the step asks for one; what would take more is refused. What does not fit is computed again when it is needed; what
 /// cannot be made to fit is a `BudgetError` with figures. Errors: ValueError for an option outside its domain.
 ///
 /// >>> import remat

@@ -76,9 +76,9 @@ pub struct DeviceOptions {
     /// The ranks of a distributed program, of which this device is one's. The updates of an optimiser's step are made on all of
     /// them or on none: before the first one they agree that all can be made. Default: `None`.
     pub ranks: Option<Communicator>,
-    /// Where memory is short, a step may run operators again so many times as often as the program asks for one; what would
-    /// take more is refused as an error of kind Budget. Counted, never timed: the same program is refused in every run.
-    /// Default: 8.
+    /// Where memory is short, the schedule of a step may run operators again so many times as often as the program asks for one;
+    /// what would take more is refused as an error of kind Budget. Counted, never timed: the same program is refused in every run.
+    /// With what ran before a step went over to its schedule, it runs at most three times as many. Default: 8.
     pub recompute_limit: u32,
 }
 

@@ -89,7 +89,9 @@ impl Worker {
             self.release_leaves()?;
             self.end_schedule();
             self.check_canonical(|w| w.try_apply(a))?;
-            return self.run_canonically(|w| w.try_apply(a));
+            let result = self.run_canonically(|w| w.try_apply(a));
+            self.work.count_rehearsed();
+            return result;
         }
         if self.does_schedule_decide() {
             self.running = a.op.label();

@@ -6,8 +6,11 @@
 //! before counts, too, since a step may begin with reads of its results. A program that keeps results of many steps asked for
 //! what they are made of in those: where that is more, it counts.
 //!
-//! The policy weighs measured times, so what it runs again has luck. Where a schedule is there to compare with
-//! (`schedule/mod.rs`), the policy is given up for the rest of the step once it has run clearly more again than the schedule.
+//! What decides is the work of the schedule (`schedule/mod.rs`) and of updates in the canonical way (`eviction/canonical.rs`),
+//! together in a step: it depends on the commands and the budget alone. The policy weighs measured times, so what it runs again
+//! has luck. Where a schedule is there to compare with, the policy is given up for the rest of the step once it has run clearly
+//! more again than the schedule, or a few times what was asked for. What it ran, and what it takes to catch up with the
+//! schedule, comes on top of the limit. Whatever happens, no step runs more operators again than [`ALL_TIMES`] limits.
 
 use remat_types::{BudgetShortfall, Error};
 
@@ -22,6 +25,12 @@ use crate::arena::ALIGN_BYTES;
 /// what the policy would; with 1/16 four times, with 1/4 to 1 the same.
 const POLICY_PART: u64 = 2;
 
+/// What the schedule does counts for that at most so many times as what the step asked for.
+const POLICY_TIMES: u64 = 4;
+
+/// So many limits hold the work of the schedule, that of the policy before, and the way from one to the other.
+const ALL_TIMES: u64 = 3;
+
 /// Where nothing else is known, a budget larger by this part may do.
 const MORE_PART: usize = 16;
 
@@ -33,8 +42,14 @@ pub(super) struct Work {
     asked_before: u64,
     /// Operators that the policy had run again in this step.
     replayed: u64,
-    /// Operators that may still run again in a rehearsal and in what was rehearsed.
+    /// Operators that ran again in this step, for whatever.
+    all: u64,
+    /// Operators that may still run again in a rehearsal and in what was rehearsed, and those that might when it began.
     left: Option<u64>,
+    granted: u64,
+    /// Operators that ran again in what was rehearsed last, and in all that counts in this step.
+    rehearsed_last: u64,
+    rehearsed: u64,
     /// Operators that ran again in this step beside what the schedule performs, where the worker does as it does.
     beside_schedule: u64,
     /// Bytes that a run without a budget would hold now, and the most that it held.
@@ -64,17 +79,27 @@ impl Work {
     /// A step ends.
     pub(super) fn end_step(&mut self) {
         self.asked_before = std::mem::take(&mut self.asked);
-        (self.replayed, self.beside_schedule) = (0, 0);
+        (self.replayed, self.beside_schedule, self.all, self.rehearsed) = (0, 0, 0, 0);
     }
 
     /// Another budget: what ran again under the one before does not count.
     pub(super) fn forget_replays(&mut self) {
-        (self.replayed, self.beside_schedule) = (0, 0);
+        (self.replayed, self.beside_schedule, self.all, self.rehearsed) = (0, 0, 0, 0);
+    }
+
+    /// A rehearsal begins, or what was rehearsed, which may run so many operators again.
+    pub(super) fn begin_rehearsed(&mut self, work: u64) {
+        (self.left, self.granted) = (Some(work), work);
     }
 
     /// It ends.
     pub(super) fn end_rehearsed(&mut self) {
-        self.left = None;
+        self.rehearsed_last = self.left.take().map_or(0, |left| self.granted - left);
+    }
+
+    /// What ended last depended on nothing but the commands: its work is the step's.
+    pub(super) fn count_rehearsed(&mut self) {
+        self.rehearsed += std::mem::take(&mut self.rehearsed_last);
     }
 }
 
@@ -85,13 +110,19 @@ impl Worker {
         u64::from(times).saturating_mul(asked.max(self.table.recipe_count() as u64))
     }
 
-    /// A rehearsal begins, or what was rehearsed: a step's limit is its own.
-    pub(super) fn begin_rehearsed(&mut self, times: u32) {
-        self.work.left = Some(self.work_limit(times));
+    /// Of the step's limit, what neither the schedule nor what was rehearsed has taken.
+    pub(super) fn work_left(&self) -> u64 {
+        self.work_limit(self.options.recompute_limit).saturating_sub(self.schedule.launches() + self.work.rehearsed)
     }
 
     /// An operator is about to run again. Errors: Budget if that were one too many.
     pub(super) fn begin_replay(&mut self) -> std::result::Result<(), OpFailure> {
+        self.work.all += 1;
+        if self.budget.is_some()
+            && self.work.all > ALL_TIMES.saturating_mul(self.work_limit(self.options.recompute_limit))
+        {
+            return Err(self.too_much_work());
+        }
         if let Some(left) = &mut self.work.left {
             if *left == 0 {
                 return Err(self.too_much_work());
@@ -120,7 +151,11 @@ impl Worker {
         let limit = self.work_limit(self.options.recompute_limit);
         let is_compared = !self.eviction.is_canonical() && self.schedule.is_active() && self.does_schedule_decide();
         match is_compared {
-            true => limit.min(self.schedule.launches() + self.work.asked / POLICY_PART),
+            true => {
+                let asked = self.work.asked + self.work.asked_before;
+                let launches = self.schedule.launches().min(POLICY_TIMES * asked);
+                limit.min(launches + self.work.asked / POLICY_PART)
+            }
             false => limit,
         }
     }

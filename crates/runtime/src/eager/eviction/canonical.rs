@@ -26,7 +26,7 @@ impl Worker {
         &self,
         command: impl FnOnce(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
-        match command(&mut self.copy_canonical(None, self.options.recompute_limit)?) {
+        match command(&mut self.copy_canonical(None, self.work_left())?) {
             Err(stop) if stop.is_shortfall() => Err(stop),
             // Of other failures the command itself tells.
             _ => Ok(()),
@@ -46,8 +46,8 @@ impl Worker {
 
     /// A copy over a device that computes nothing, in which everything is gone that can go.
     ///
-    /// With a budget, under that one. It may run operators again `times` as often as the step asked for something.
-    pub(in crate::eager) fn copy_canonical(&self, budget: Option<usize>, times: u32) -> Result<Worker> {
+    /// With a budget, under that one. It may run so many operators again.
+    pub(in crate::eager) fn copy_canonical(&self, budget: Option<usize>, work: u64) -> Result<Worker> {
         let mut w = self.copy_without_data()?;
         if let Some(bytes) = budget {
             w.memory.extend_to(bytes);
@@ -58,7 +58,7 @@ impl Worker {
             w.unplace(*id);
         }
         w.begin_canonical()?;
-        w.begin_rehearsed(times);
+        w.work.begin_rehearsed(work);
         Ok(w)
     }
 
@@ -79,8 +79,9 @@ impl Worker {
         &mut self,
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<T, OpFailure> {
+        let work = self.work_left();
         self.begin_canonical()?;
-        self.begin_rehearsed(self.options.recompute_limit);
+        self.work.begin_rehearsed(work);
         let result = command(self);
         self.work.end_rehearsed();
         self.eviction.end_canonical_rule();

@@ -43,14 +43,13 @@ impl Worker {
     /// How a group will run, which depends on the commands and the budget alone. Errors: Budget if it would not, with the
     /// smallest budget that rehearsals find to suffice.
     pub(super) fn canonical_way(&self, g: &CommandGroup) -> std::result::Result<Way, OpFailure> {
-        let times = self.options.recompute_limit;
-        self.way_under(g, None, times).map_err(|stop| self.with_least_budget(stop, g))
+        self.way_under(g, None, self.work_left()).map_err(|stop| self.with_least_budget(stop, g))
     }
 
     /// The same under another budget, if one is given, and limit of the work, without that figure.
-    fn way_under(&self, g: &CommandGroup, budget: Option<usize>, times: u32) -> std::result::Result<Way, OpFailure> {
+    fn way_under(&self, g: &CommandGroup, budget: Option<usize>, work: u64) -> std::result::Result<Way, OpFailure> {
         let run = |way: Way| {
-            let mut w = self.copy_canonical(budget, times)?;
+            let mut w = self.copy_canonical(budget, work)?;
             let mut copy = duplicate(g);
             w.begin_way(way, &mut copy)?;
             w.rehearse(&copy).map(|()| way)
@@ -63,7 +62,7 @@ impl Worker {
     fn with_least_budget(&self, stop: OpFailure, g: &CommandGroup) -> OpFailure {
         let OpFailure::Own(e) = stop else { return stop };
         let (Some(s), Some(budget)) = (e.shortfall(), self.budget) else { return e.into() };
-        let suffices = |bytes: usize| self.way_under(g, Some(bytes), TIMES).is_ok();
+        let suffices = |bytes: usize| self.way_under(g, Some(bytes), self.work_limit(TIMES)).is_ok();
         let (mut low, mut high) = (budget, budget.saturating_mul(2));
         for _ in 0..DOUBLINGS {
             if suffices(high) {

@@ -35,6 +35,7 @@ impl Worker {
         self.eviction.end_canonical_rule();
         self.end_schedule();
         self.work.end_rehearsed();
+        self.work.count_rehearsed();
         if let Some((reply, until)) = done {
             let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
             reply.send(result.map_err(|f| self.steps.failures().report(&f)).and(finished));
@@ -110,14 +111,15 @@ impl Worker {
         if !is_followed {
             self.abandon_plan();
         }
-        if self.does_schedule_decide() && self.prepare_in_schedule(g)? {
-            return Ok(());
+        if self.does_schedule_decide() {
+            if self.prepare_in_schedule(g)? {
+                return Ok(());
+            }
+            // What can be made of what afterwards must not depend on where the worker stands.
+            self.end_schedule();
+            return self.prepare_canonically(g);
         }
         self.end_schedule();
-        let mut way = None;
-        if self.does_schedule_decide() {
-            way = Some(self.canonical_way(g)?);
-        }
         // Needs that are state cannot be made in turn any more: they become it only where the updates then surely run.
         let is_sure = is_followed || does_fit;
         if is_sure {
@@ -127,17 +129,22 @@ impl Worker {
                 Ok(()) | Err(_) => {}
             }
         }
-        // What can be made of what afterwards must not depend on where the worker stands.
         if is_sure || self.would_fit_from_here(g) {
             self.begin_exact();
             match self.begin_from_here(g) {
-                Err(stop) if stop.is_shortfall() => way = None,
+                Err(stop) if stop.is_shortfall() => {}
                 done => return done,
             }
         }
-        let way = way.map_or_else(|| self.canonical_way(g), Ok)?;
+        self.prepare_canonically(g)
+    }
+
+    /// Makes sure that the updates run in the canonical way.
+    fn prepare_canonically(&mut self, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
+        let way = self.canonical_way(g)?;
+        let work = self.work_left();
         self.begin_canonical()?;
-        self.begin_rehearsed(self.options.recompute_limit);
+        self.work.begin_rehearsed(work);
         self.begin_way(way, g)?;
         self.rehearse(g)
     }
@@ -310,7 +317,7 @@ impl Worker {
         self.abandon_plan();
         self.drop_copies();
         self.eviction.begin_canonical_rule();
-        self.begin_rehearsed(self.options.recompute_limit);
+        self.work.begin_rehearsed(self.work_left());
     }
 
     /// Makes all that the group needs resident at once, and state. Errors: why that cannot be; what is not state by then can

@@ -43,6 +43,7 @@ impl Worker {
         if !std::mem::replace(&mut self.schedule.is_active, true) || self.schedule.log.len() > LOG_MAX {
             self.begin_schedule();
         }
+        let launches = self.schedule.launches;
         let mut stop = match self.is_log_within_room() {
             true => match self.extend(needs) {
                 Ok(()) => return Ok(()),
@@ -53,12 +54,15 @@ impl Worker {
         // What is there may be in the way of an order that needs less.
         if matches!(stop, Stop::Memory) {
             self.schedule.restart();
+            self.schedule.launches = launches;
             match self.extend(needs) {
                 Ok(()) => return Ok(()),
                 Err(e) => stop = e,
             }
         }
         self.schedule.restart();
+        // Nobody does what was thought of in vain.
+        self.schedule.launches = launches;
         Err(match stop {
             Stop::Memory => {
                 let e = self.schedule_shortfall(needs);
@@ -205,7 +209,6 @@ impl Worker {
         let recipe = run.recipe;
         let r = &self.table[recipe];
         let order = self.turns(&r.x, r.first);
-        let limit = self.work_limit(self.options.recompute_limit);
         self.hold_in_schedule(&order)?;
         let r = &self.table[recipe];
         let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
@@ -218,7 +221,7 @@ impl Worker {
             taken = self.taken_in_schedule(recipe, u32::MAX);
             result = self.make_room_in_schedule(outputs + scratch - bytes_of(self, taken));
         }
-        if self.schedule.launches >= limit {
+        if self.work_left() == 0 {
             result = Err(Stop::Work);
         }
         for &id in &order {
