@@ -107,3 +107,36 @@ def test_what_a_step_leaves_does_not_depend_on_where_the_worker_stood():
         assert len(ends) == 1, (budget, ends)
         verdicts |= {verdict for verdict, _ in ends}
     assert verdicts == {"taken", "refused"}
+
+
+def test_the_smallest_budget_of_a_compiled_step_is_that_of_its_smallest_plan():
+    def program():
+        remat.manual_seed(3)
+        net = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(12)])
+        sgd = optim.SGD(net.parameters(), lr=0.1)
+
+        @remat.compile
+        def step(x):
+            loss = net(x).square().mean()
+            loss.backward()
+            sgd.step()
+            return loss.detach()
+
+        for _ in range(2):
+            step(remat.ones(512, 32))
+        remat.get_default_device().sync()
+        return remat.get_default_device().peak_bytes
+
+    before = remat.get_default_device()
+    try:
+        remat.set_default_device(remat.Device(threads=1))
+        peak = program()
+        least = remat.smallest_budget(program)
+        assert least < 0.6 * peak
+        remat.set_default_device(remat.Device(threads=1, budget=least))
+        assert program() <= least
+        remat.set_default_device(remat.Device(threads=1, budget=least - peak // 256))
+        with pytest.raises(remat.BudgetError, match="the whole run fits"):
+            program()
+    finally:
+        remat.set_default_device(before)

@@ -7,7 +7,7 @@ use remat_ops::{LayoutReq, OpRef};
 use remat_types::{CallSite, Error, Fact, Layout, Result, SmallVec};
 
 use super::op_costs::facts;
-use crate::arena::padded;
+use crate::arena::{Block, padded};
 use crate::device::{Buffer, Event, Launch, OutBuffer, StreamId};
 use crate::eager::memory::Label;
 use crate::eager::memory::table::{Input, StorageId, StorageView};
@@ -32,6 +32,12 @@ pub(in crate::eager) struct Call<'a> {
     pub(in crate::eager) site: CallSite,
     /// True for a recomputation.
     pub(in crate::eager) again: bool,
+}
+
+fn has_parts(op: &OpRef) -> bool {
+    let mut has = false;
+    op.for_each_part(&mut |_| has = true);
+    has
 }
 
 impl Worker {
@@ -103,7 +109,7 @@ impl Worker {
             bytes if self.holds_comm_scratch(call.op) => Some(self.comm_scratch(bytes, call)?),
             bytes => Some(self.scratch(bytes, call, scratch)?),
         };
-        self.note_least_budget(call.x, call.y);
+        self.note_least_budget(call, workspace);
         let start_ns = self.launcher.device.now_ns();
         let on_host = self.launch(call, x, workspace)?;
         let end_ns = self.launcher.device.now_ns();
@@ -250,20 +256,23 @@ impl Worker {
     }
 
     /// Remembers the most that any command pinned and needed at once.
-    fn note_least_budget(&mut self, x: &[Input], y: &[StorageId]) {
+    fn note_least_budget(&mut self, call: &Call<'_>, workspace: Option<StorageId>) {
         if self.budget.is_none() && !self.options.always_record {
             return;
         }
         let mut seen: SmallVec<[StorageId; 8]> = SmallVec::new();
         let mut bytes = self.table.fixed_bytes();
-        for id in x.iter().map(|s| s.storage).chain(y.iter().copied()) {
+        for id in call.x.iter().map(|s| s.storage).chain(call.y.iter().copied()) {
             let s = &self.table[id];
             if s.recipe.is_some() && !seen.contains(&id) {
                 bytes += s.block.as_ref().map_or(0, |b| b.bytes());
                 seen.push(id);
             }
         }
-        self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(bytes);
+        // A compiled function is planned anew for another budget, with another workspace.
+        let workspace = workspace.filter(|_| has_parts(call.op)).and_then(|id| self.table[id].block.as_ref());
+        let least = bytes - workspace.map_or(0, Block::bytes);
+        self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(least);
         let beside = bytes - self.table.fixed_bytes() + self.feasibility.passing_bytes(&self.table);
         self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
     }
