@@ -1,5 +1,7 @@
 """The work of a step under a budget is bounded, and a step that failed is told before its values are read."""
 import contextlib
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -140,3 +142,42 @@ def test_the_smallest_budget_of_a_compiled_step_is_that_of_its_smallest_plan():
             program()
     finally:
         remat.set_default_device(before)
+
+
+def loop_of_the_book(budget):
+    """The losses of the loop of budgets.md, and how often a step was refused."""
+    page = (pathlib.Path(__file__).parents[2] / "docs/src/budgets.md").read_text()
+    (loop,) = re.findall(r"^```python\n(for _ in range\(steps\):.*?)^```$", page, re.M | re.S)
+    before = remat.get_default_device()
+    device = remat.Device(budget=budget, threads=1)
+    try:
+        remat.set_default_device(device)
+        remat.manual_seed(5)
+        remat.randn(3)  # data before the network
+        net = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5), nn.Linear(64, 64))
+        optimizer = optim.SGD(net.parameters(), lr=0.1)
+        scheduler = optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.9)
+        values, refused, set_budget = [], [], device.set_budget
+
+        class Device:
+            budget = property(lambda _: device.budget)
+
+            sync = staticmethod(device.sync)
+
+            def set_budget(self, bytes_):
+                refused.append(bytes_)
+                set_budget(bytes_)
+
+        loop = loop.replace("    scheduler.step()", "    scheduler.step()\n    values.append(value)")
+        names = {"steps": 4, "batch": 256, "net": net, "optimizer": optimizer, "scheduler": scheduler, "remat": remat}
+        exec(loop, {**names, "device": Device(), "values": values})
+        return values, len(refused), optimizer.param_groups[0]["lr"]
+    finally:
+        remat.set_default_device(before)
+
+
+def test_the_loop_of_the_book_ends_as_one_that_nothing_interrupted():
+    free, refused, rate = loop_of_the_book(None)
+    assert refused == 0 and len(free) == 4
+    values, refused, same = loop_of_the_book(160 << 10)
+    assert refused > 0 and values == free and same == rate

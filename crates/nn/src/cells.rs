@@ -145,14 +145,26 @@ impl RngCell {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For what a compiled function does with those cells alone that it makes itself.
+    #[track_caller]
+    fn untraced(&self) -> MutexGuard<'_, Draws> {
+        if !self.is_of_trace {
+            tracing::refuse("reading the state of a generator, or seeding or splitting it,");
+        }
+        self.lock()
+    }
+
     /// `f` of the generator, which no other thread draws from meanwhile. A compiled function can do so with those alone that it
     /// makes itself.
     #[track_caller]
     pub fn with<T>(&self, f: impl FnOnce(&mut Rng) -> T) -> T {
-        if !self.is_of_trace {
-            tracing::refuse("reading the state of a generator, or seeding or splitting it,");
-        }
-        self.lock().with(f)
+        self.untraced().with(f)
+    }
+
+    /// As [`RngCell::with`], for what a layer begins from: a failure of the thread's first step does not take that back.
+    #[track_caller]
+    pub fn making<T>(&self, f: impl FnOnce(&mut Rng) -> T) -> T {
+        self.untraced().making(f)
     }
 
     /// The generator as it is now.

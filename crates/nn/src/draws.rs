@@ -41,6 +41,16 @@ impl Draws {
         y
     }
 
+    /// As [`Draws::with`], for what a layer begins from. Layers that are made before the first step has ended come before it: a
+    /// program that repeats its first step does not make them anew.
+    pub(crate) fn making<T>(&mut self, f: impl FnOnce(&mut Rng) -> T) -> T {
+        let y = self.with(f);
+        if self.begun[1].as_ref().is_some_and(|(m, _)| m.step() == 1) {
+            self.begun = [None, None];
+        }
+        y
+    }
+
     /// The words of the next key, drawn at a moment of the steps of a device, if that is still open.
     pub(crate) fn draw(&mut self, now: Option<Moment>) -> [u64; 2] {
         self.begin(now);
@@ -129,5 +139,25 @@ mod tests {
         other.with(|rng| *rng = Rng::new(8));
         fail(&d);
         assert_eq!(other.with(|rng| rng.seed()), 8);
+    }
+
+    #[test]
+    fn what_layers_begin_from_is_no_part_of_the_first_step_and_one_of_later_steps() {
+        let d =
+            Device::cpu(remat_runtime::DeviceOptions { budget_bytes: Some(1 << 16), threads: 1, ..Default::default() })
+                .expect("opens");
+        let (c, mut draws) = (d.channel(), Draws::of(Rng::new(3)));
+        let key = |draws: &mut Draws| draws.draw(Some(c.moment()))[1];
+        note_device(&d);
+        assert_eq!(key(&mut draws), 0, "data before the network");
+        draws.making(|rng| [rng.draw(), rng.draw()]);
+        assert_eq!(key(&mut draws), 3);
+        fail(&d);
+        assert_eq!(key(&mut draws), 3, "the step is repeated with the same layers");
+        c.step_mark().expect("taken");
+        draws.making(|rng| rng.draw());
+        assert_eq!(key(&mut draws), 5);
+        fail(&d);
+        assert_eq!(key(&mut draws), 4, "the step that made the layer is repeated");
     }
 }

@@ -421,7 +421,7 @@ impl NativeLayer {
         let (device, dtype): (Device, DType) = (device.get().0.clone(), dtype::extract(of)?);
         let generator = generator.get();
         call::run(py, move || {
-            generator.0.with(|rng| {
+            generator.0.making(|rng| {
                 let mut cx = InitCx { device, dtype, rng: rng.clone() };
                 let layer = make(&mut cx);
                 *rng = cx.rng;
@@ -469,7 +469,7 @@ impl NativeLayer {
         generator: &Bound<'_, Generator>,
     ) -> PyResult<Self> {
         let (inner, generator) = (of.get().one()?.clone(), generator.get());
-        let made = || generator.0.with(|rng| SpectralNorm::with(inner, name, iterations, eps, rng));
+        let made = || generator.0.making(|rng| SpectralNorm::with(inner, name, iterations, eps, rng));
         call::run(py, made).map(|l| NativeLayer::of(Held::one(l)))
     }
 
