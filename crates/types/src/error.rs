@@ -153,11 +153,12 @@ impl Error {
                  and smallest_budget (--find-budget of the command) finds what the whole program needs"
             ),
             (None, true) => format!(
-                "needs {needed} at once, which do not fit the budget of {budget}{pinned}; the whole run fits from {enough} on"
+                "no order of its calls fits the budget of {budget}{pinned}; the whole run fits from {enough} on"
             ),
             (Some(times), _) => format!(
                 "cannot be met within {times} times the work of the step: in the budget of {budget} more would run again than \
-                 that; what the program holds would stay in {enough}, and the device's option recompute_limit allows more"
+                 that; nothing would in {enough}, smallest_budget (--find-budget of the command) finds what does, and the device's \
+                 option recompute_limit allows more work"
             ),
         };
         let mut e = Error::new(ErrorKind::Budget, message).with_op(&shortfall.op);
