@@ -1,4 +1,4 @@
-//! What the suite of remat-comm has on threads, over MPI: this program starts itself under `mpirun`.
+//! The collectives over MPI. remat-comm's suite runs the same checks on threads. This program starts itself under `mpirun`.
 
 #[path = "../../comm/tests/shared/collectives.rs"]
 mod collectives;

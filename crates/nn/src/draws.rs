@@ -92,6 +92,11 @@ mod tests {
     use remat_runtime::Device;
     use remat_tensor::Tensor;
 
+    fn small_device() -> Device {
+        let options = remat_runtime::DeviceOptions { budget_bytes: Some(1 << 16), threads: 1, ..Default::default() };
+        Device::cpu(options).expect("opens")
+    }
+
     /// A failure of the thread's present step, told.
     fn fail(d: &Device) {
         let x = Tensor::zeros(d, [4], remat_types::DType::F32).expect("made");
@@ -101,9 +106,7 @@ mod tests {
 
     #[test]
     fn a_step_that_failed_has_drawn_nothing() {
-        let d =
-            Device::cpu(remat_runtime::DeviceOptions { budget_bytes: Some(1 << 16), threads: 1, ..Default::default() })
-                .expect("opens");
+        let d = small_device();
         let (c, mut draws) = (d.channel(), Draws::of(Rng::new(3)));
         let mut key = |draws: &mut Draws| draws.draw(Some(c.moment()))[1];
         let draw: &mut dyn FnMut(&mut Draws) -> u64 = &mut key;
@@ -143,9 +146,7 @@ mod tests {
 
     #[test]
     fn what_layers_begin_from_is_no_part_of_the_first_step_and_one_of_later_steps() {
-        let d =
-            Device::cpu(remat_runtime::DeviceOptions { budget_bytes: Some(1 << 16), threads: 1, ..Default::default() })
-                .expect("opens");
+        let d = small_device();
         let (c, mut draws) = (d.channel(), Draws::of(Rng::new(3)));
         let key = |draws: &mut Draws| draws.draw(Some(c.moment()))[1];
         note_device(&d);

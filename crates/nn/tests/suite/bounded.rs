@@ -174,6 +174,7 @@ fn what_runs_again_grows_as_the_step_does_and_not_as_its_paths() {
                     }
                 });
                 let counts: Vec<Option<u64>> = counts.collect();
+                println!("{name} of {}, {percent} %: {counts:?} operators ran again in equal trainings", n << i);
                 assert!(counts.iter().all(|c| c.is_some() == counts[0].is_some()), "{name}, {percent} %: {counts:?}");
                 counts.into_iter().flatten().min()
             });

@@ -6,11 +6,12 @@
 //! before counts, too, since a step may begin with reads of its results. A program that keeps results of many steps asked for
 //! what they are made of in those: where that is more, it counts.
 //!
-//! What decides is the work of the schedule (`schedule/mod.rs`) and of updates in the canonical way (`eviction/canonical.rs`),
-//! together in a step: it depends on the commands and the budget alone. The policy weighs measured times, so what it runs again
-//! has luck. Where a schedule is there to compare with, the policy is given up for the rest of the step once it has run clearly
-//! more again than the schedule, or a few times what was asked for. What it ran, and what it takes to catch up with the
-//! schedule, comes on top of the limit. Whatever happens, no step runs more operators again than [`ALL_TIMES`] limits.
+//! Two counts decide whether a command is refused: the operators that the schedule (`schedule/mod.rs`) runs again in a step, and
+//! those that updates in the canonical way (`eviction/canonical.rs`) run again. Both depend on the commands and the budget alone.
+//! The policy weighs measured times, so its count differs between equal runs. The worker gives the policy up for the rest of a
+//! step once the policy has run clearly more operators again than the schedule, or a few times as many as the step asked for.
+//! The limit counts neither the policy's operators nor those that catching up with the schedule takes. A step that runs more
+//! operators again than [`ALL_TIMES`] limits in all is refused.
 
 use remat_types::{BudgetShortfall, Error};
 
@@ -18,17 +19,15 @@ use super::failure::OpFailure;
 use super::worker::Worker;
 use crate::arena::ALIGN_BYTES;
 
-/// The policy may run again what the schedule does and this part of what the step asked for, which is about what it takes to
-/// catch up with the schedule.
-///
-/// From the programs of nn's tests `bounded`: with nothing more than the schedule, a step of 96 operators at 75 % runs ten times
-/// what the policy would; with 1/16 four times, with 1/4 to 1 the same.
+/// The policy may run as many operators again as the schedule, and this part of what the step asked for: about as many as it
+/// takes to catch up with the schedule. With much less, the programs of nn's tests `bounded` give up a policy that is better.
 const POLICY_PART: u64 = 2;
 
-/// What the schedule does counts for that at most so many times as what the step asked for.
+/// A schedule that runs more operators again than so many times what the step asked for allows the policy no more than that.
 const POLICY_TIMES: u64 = 4;
 
-/// So many limits hold the work of the schedule, that of the policy before, and the way from one to the other.
+/// A step may run so many limits of operators again in all: those of the schedule, those of the policy before the worker gives
+/// it up, and those that catching up takes.
 const ALL_TIMES: u64 = 3;
 
 /// Where nothing else is known, a budget larger by this part may do.
@@ -42,7 +41,7 @@ pub(super) struct Work {
     asked_before: u64,
     /// Operators that the policy had run again in this step.
     replayed: u64,
-    /// Operators that ran again in this step, for whatever.
+    /// Operators that ran again in this step, whoever ran them.
     all: u64,
     /// Operators that may still run again in a rehearsal and in what was rehearsed, and those that might when it began.
     left: Option<u64>,
@@ -97,7 +96,7 @@ impl Work {
         self.rehearsed_last = self.left.take().map_or(0, |left| self.granted - left);
     }
 
-    /// What ended last depended on nothing but the commands: its work is the step's.
+    /// Adds the operators of the last canonical run to the step's: they depend on the commands and the budget alone.
     pub(super) fn count_rehearsed(&mut self) {
         self.rehearsed += std::mem::take(&mut self.rehearsed_last);
     }
@@ -146,7 +145,7 @@ impl Worker {
         }
     }
 
-    /// Operators that may run again by now beside those that the schedule has counted.
+    /// Operators that the policy, or a sweep beside the schedule's log, may have run again by now.
     fn replay_limit(&self) -> u64 {
         let limit = self.work_limit(self.options.recompute_limit);
         let is_compared = !self.eviction.is_canonical() && self.schedule.is_active() && self.does_schedule_decide();

@@ -115,7 +115,7 @@ impl Worker {
             if self.prepare_in_schedule(g)? {
                 return Ok(());
             }
-            // What can be made of what afterwards must not depend on where the worker stands.
+            // The canonical way starts from nothing, so equal runs have equal recipes afterwards, whatever is resident now.
             self.end_schedule();
             return self.prepare_canonically(g);
         }

@@ -34,6 +34,7 @@ pub(in crate::eager) struct Call<'a> {
     pub(in crate::eager) again: bool,
 }
 
+/// True for a compiled function, and for control flow.
 fn has_parts(op: &OpRef) -> bool {
     let mut has = false;
     op.for_each_part(&mut |_| has = true);

@@ -66,7 +66,7 @@ impl Worker {
 
     /// The runs of the log that make what the schedule has, from the first to the last.
     fn runs_to_keep(&self) -> Option<Vec<Kept>> {
-        // What is to be there after the place of the log that is looked at, which is the earlier the further this comes.
+        // The loop walks the log backwards. These storages must be resident right after the action that it looks at.
         let mut live: FxHashSet<StorageId> = self.schedule.residents.keys().copied().collect();
         let mut runs = Vec::new();
         for action in self.schedule.log.iter().rev() {
