@@ -97,7 +97,7 @@ impl Worker {
         if self.budget.is_none() || self.eviction.note_short() {
             return;
         }
-        self.release_leaves_of_residents(1);
+        self.release_leaves_of_residents();
         for id in self.named_deepest_last() {
             let is_there = self.table.storage(id).is_some_and(Storage::is_evictable);
             if is_there && !self.is_in_reach(id, self.room_after(0)) {

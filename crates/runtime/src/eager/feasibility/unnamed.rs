@@ -5,6 +5,8 @@
 //! become leaves instead; where a step ends, they may take a few times as many. Versions of parameters go together or not at
 //! all: each gradient is made of most of them. So that is looked for where a step ends, and, for programs that mark no steps,
 //! where an updated parameter is first read again: one that was replaced in place, or a computed tensor at which gradients end.
+//! Such a tensor itself becomes a leaf there, whatever it is made of: weights that are drawn take a few bytes of a generator's
+//! state, which no results of theirs are as small as.
 
 use std::collections::BTreeMap;
 
@@ -39,41 +41,73 @@ impl Worker {
         times: usize,
         mut keep: impl FnMut(&mut Worker, Vec<StorageId>) -> std::result::Result<(), OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
-        for (mut results, leaf_bytes) in self.results_for_leaves(times) {
-            // The sets before it may have some of them.
-            results.retain(|id| self.table[*id].recipe.is_some());
-            let growth = self.bytes_of(&results).saturating_sub(leaf_bytes);
-            // Beside what leaves grow by, all that can be made again must have room.
-            if !results.is_empty() && (growth == 0 || self.is_all_in_reach_beside(growth)) {
-                keep(self, results)?;
-            }
+        self.results_for_leaves(times)
+            .into_iter()
+            .try_for_each(|(results, bytes)| self.for_set(results, bytes, &mut keep))
+    }
+
+    /// If results still can be made again, and have room as leaves where others of `leaf_bytes` go.
+    fn for_set(
+        &mut self,
+        mut results: Vec<StorageId>,
+        leaf_bytes: usize,
+        keep: &mut impl FnMut(&mut Worker, Vec<StorageId>) -> std::result::Result<(), OpFailure>,
+    ) -> std::result::Result<(), OpFailure> {
+        // The sets before it may have some of them.
+        results.retain(|id| self.table[*id].recipe.is_some());
+        let growth = self.bytes_of(&results).saturating_sub(leaf_bytes);
+        // Beside what leaves grow by, all that can be made again must have room.
+        match !results.is_empty() && (growth == 0 || self.is_all_in_reach_beside(growth)) {
+            true => keep(self, results),
+            false => Ok(()),
+        }
+    }
+
+    /// As [`Worker::release_leaves`], but runs nothing: results of which some are not there stay as they are.
+    pub(in crate::eager) fn release_leaves_of_residents(&mut self) {
+        let done = self.for_results(1, Worker::make_leaves_of_residents);
+        debug_assert!(done.is_ok(), "nothing runs for it");
+    }
+
+    /// Makes results leaves, if nothing must run for it. Errors: none.
+    fn make_leaves_of_residents(&mut self, results: Vec<StorageId>) -> std::result::Result<(), OpFailure> {
+        if self.are_there(&results) {
+            results.into_iter().for_each(|id| self.drop_recipe(id));
         }
         Ok(())
     }
 
-    /// As [`Worker::release_leaves`], where nothing was evicted yet.
-    pub(super) fn release_leaves_of_residents(&mut self, times: usize) {
-        let done = self.for_results(times, |w, results| {
-            if results.iter().all(|id| w.table[*id].is_evictable()) {
-                results.into_iter().for_each(|id| w.drop_recipe(id));
-            }
-            Ok(())
-        });
-        debug_assert!(done.is_ok(), "nothing runs for it");
+    fn are_there(&self, results: &[StorageId]) -> bool {
+        results.iter().all(|id| self.table[*id].is_evictable())
     }
 
-    /// A step ends: what would make its history longer becomes a leaf. What does not fit stays as it is, for nothing that was
-    /// asked for depends on it.
+    /// A step ends: what was updated, and what would make its history longer, becomes a leaf. What does not fit stays as it is,
+    /// for nothing that was asked for depends on it.
     pub(in crate::eager) fn end_history(&mut self) {
-        self.feasibility.updated.clear();
-        match (self.has_history(), self.eviction.is_short()) {
-            (false, _) => {}
-            (_, false) => self.release_leaves_of_residents(KEPT_OF_A_LEAF),
-            (_, true) => drop(self.for_results(KEPT_OF_A_LEAF, |w, results| match w.does_schedule_decide() {
-                true => w.try_make_leaves(&results),
-                false => w.make_leaves(&results),
-            })),
+        let updated = std::mem::take(&mut self.feasibility.updated);
+        if !self.has_history() {
+            return;
         }
+        let mut keep = |w: &mut Worker, results: Vec<StorageId>| match (w.eviction.is_short(), w.does_schedule_decide())
+        {
+            (false, _) => w.make_leaves_of_residents(results),
+            (true, true) => w.try_make_leaves(&results),
+            // At the end of a step that followed its plan, all of them are there.
+            (true, false) if w.are_there(&results) => w.make_leaves_of_residents(results),
+            (true, false) => w.make_leaves(&results),
+        };
+        let updated = self.updated_results(updated);
+        // A failure is that of what does not fit.
+        let done = self.for_set(updated, 0, &mut keep).and_then(|()| self.for_results(KEPT_OF_A_LEAF, keep));
+        drop(done);
+    }
+
+    /// Of what was updated, what can still be made again: a computed tensor at which gradients end.
+    fn updated_results(&self, updated: FxHashSet<StorageId>) -> Vec<StorageId> {
+        let is_open = |s: &Storage| s.handles > 0 && s.recipe.is_some();
+        let mut open: Vec<_> = updated.into_iter().filter(|id| self.table.storage(*id).is_some_and(is_open)).collect();
+        open.sort_unstable_by_key(|id| self.table[*id].number);
+        open
     }
 
     /// True where results know what they are made of.

@@ -67,6 +67,9 @@ impl Worker {
         let unnamed = self.table.storages().filter(|(_, s)| s.handles == 0 && s.is_evictable());
         let unnamed: Vec<StorageId> = unnamed.map(|(id, _)| id).collect();
         unnamed.into_iter().for_each(|id| self.unplace(id));
+        if self.memory.arena().in_use() > limit {
+            self.release_leaves_of_residents();
+        }
         let named = self.table.storages().filter(|(_, s)| s.handles > 0 && s.is_evictable());
         let named: Vec<StorageId> = named.map(|(id, _)| id).collect();
         let (small, large): (Vec<StorageId>, Vec<StorageId>) =
@@ -74,6 +77,11 @@ impl Worker {
         small.iter().for_each(|&id| self.drop_recipe(id));
         // By now they may be gone with what was forgotten, or have been forgotten.
         let is_left = |w: &Worker, id: &StorageId| w.table.storage(*id).is_some_and(|s| s.is_evictable());
+        // If what cannot go takes more than there is room for, nothing goes: the step would have to make it again.
+        let staying = self.table.storages().filter(|(_, s)| !s.is_evictable()).filter_map(|(_, s)| s.block.as_ref());
+        if staying.map(Block::bytes).sum::<usize>() > limit {
+            return self.abandon();
+        }
         let is_too_much = self.memory.arena().in_use() > limit;
         for id in large {
             match (is_left(self, &id), is_too_much) {
