@@ -27,11 +27,16 @@ def _tried(device: Device, program: Callable[[], Any]) -> Optional[int]:
             return e.smallest_feasible_bytes
         except PoisonedError:
             return 0
+    if device.peak_bytes == 0:
+        raise ValueError("the program made nothing on the default device, where it is tried: it must name no other device")
     return None
 
 
-def smallest_budget(program: Callable[[], Any], *, device: Optional[Device] = None) -> int:
+def smallest_budget(program: Callable[[], Any], *, times: Optional[float] = None, device: Optional[Device] = None) -> int:
     """The smallest budget, in bytes, under which `program` runs, within a thousandth of its peak.
+
+    Near it, steps take several times as long as without a budget: `times=1.5` finds the smallest budget under which they take half
+    as much again.
 
     Calls `program` ten to twenty times, with a device that computes nothing as the default one, so it takes neither memory nor the time
     of the kernels. The program makes all that it uses (the network, the optimiser, the batches) on the default device, and runs as
@@ -40,10 +45,14 @@ def smallest_budget(program: Callable[[], Any], *, device: Optional[Device] = No
 
     Arguments:
         program: a function without arguments.
+        times: the program may take so many times as long as without a budget. Times are estimated, and without plans, so steps that
+            repeat take less. None: as long as `recompute_limit` lets it.
         device: its threads, its `recompute_limit` and its other options count; its budget does not. The default device if None.
 
     Raises:
         NoValueError: the program read a value.
+        ValueError: the program made nothing on the default device, but on another one, say; `times` is below 1.
+        BudgetError: it takes more than `times` as long under its own peak.
         DeviceError: the program used a tensor that was made before, on a device that computes.
 
     >>> import remat
@@ -58,7 +67,7 @@ def smallest_budget(program: Callable[[], Any], *, device: Optional[Device] = No
     >>> remat.set_default_device(remat.Device(budget=least)); program(); remat.get_default_device().sync()
     >>> remat.set_default_device(None)
     """
-    return _remat.smallest_budget(default_device(device), lambda dry: _tried(dry, program))
+    return _remat.smallest_budget(default_device(device), lambda dry: _tried(dry, program), times)
 
 
 def largest_batch(

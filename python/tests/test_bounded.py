@@ -181,3 +181,22 @@ def test_the_loop_of_the_book_ends_as_one_that_nothing_interrupted():
     assert refused == 0 and len(free) == 4
     values, refused, same = loop_of_the_book(160 << 10)
     assert refused > 0 and values == free and same == rate
+
+
+def test_the_smallest_budget_says_what_it_tried():
+    def program(device=None):
+        net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(8)])
+        if device is not None:
+            net = net.to(device)
+        for _ in range(2):
+            net(remat.ones(256, 64, device=device)).square().mean().backward()
+
+    least, quick = remat.smallest_budget(program), remat.smallest_budget(program, times=1.2)
+    assert 0 < least < quick, (least, quick)
+    with pytest.raises(ValueError, match="at least as long"):
+        remat.smallest_budget(program, times=0.5)
+    elsewhere = remat.Device()
+    with pytest.raises(ValueError, match="default device"):
+        remat.smallest_budget(lambda: remat.ones(4, device=elsewhere).sum())
+    with pytest.raises(ValueError, match="default device"):
+        remat.largest_batch(lambda batch: remat.ones(batch, device=elsewhere).sum(), "1MiB")

@@ -2,7 +2,9 @@
 
 use pyo3::prelude::*;
 use remat::Result;
-use remat::runtime::{DeviceOptions, largest_batch as batch, smallest_budget as smallest};
+use remat::runtime::{
+    Device, DeviceOptions, largest_batch as batch, smallest_budget as smallest, smallest_budget_within as within,
+};
 use remat::types::{BudgetShortfall, Error};
 
 use crate::call;
@@ -29,16 +31,26 @@ fn options(device: &PyDevice) -> DeviceOptions {
     device.0.options().clone()
 }
 
-/// The smallest budget under which `program(device)` gets through, on dry devices of these options.
+/// The smallest budget under which `program(device)` gets through, on dry devices of these options, and takes at most `times` as
+/// long as without a budget.
 #[pyfunction]
-pub(crate) fn smallest_budget(py: Python<'_>, device: &Bound<'_, PyDevice>, program: Py<PyAny>) -> PyResult<usize> {
+pub(crate) fn smallest_budget(
+    py: Python<'_>,
+    device: &Bound<'_, PyDevice>,
+    program: Py<PyAny>,
+    times: Option<f64>,
+) -> PyResult<usize> {
     let options = options(device.get());
     let found = call::run(py, move || {
-        smallest(&options, |dry| {
+        let run = |dry: &Device| {
             let budget = dry.budget_bytes();
             let dry = PyDevice(dry.clone());
             call::back(|py| told(budget, program.call1(py, (dry,))?.extract(py))).and_then(|done| done)
-        })
+        };
+        match times {
+            None => smallest(&options, run),
+            Some(times) => within(&options, times, run),
+        }
     })?;
     Ok(found.bytes)
 }

@@ -17,9 +17,9 @@ const PART: usize = 1024;
 /// The smallest budget under which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallestBudget {
-    /// The smallest budget, in bytes, under which a dry run got through.
+    /// The smallest budget, in bytes, under which a dry run got through, within the time if one was given.
     pub bytes: usize,
-    /// The largest budget, in bytes, that is known not to suffice; 0 if there is none.
+    /// The largest budget, in bytes, that is known not to suffice, for memory, work or time; 0 if there is none.
     pub refused_bytes: usize,
     /// The peak in bytes of a run without a budget.
     pub peak_bytes: usize,
@@ -74,18 +74,49 @@ fn under(options: &DeviceOptions, budget_bytes: Option<usize>) -> DeviceOptions 
 /// # Ok(())
 /// # }
 /// ```
-pub fn smallest_budget(
+pub fn smallest_budget(options: &DeviceOptions, program: impl FnMut(&Device) -> Result<()>) -> Result<SmallestBudget> {
+    search(options, f64::INFINITY, program)
+}
+
+/// As [`smallest_budget`], for a run that takes at most `times` as long as one without a budget.
+///
+/// The times are estimated, with no plan followed, so a device that plans the steps that repeat takes less. A run near the
+/// smallest budget takes several times as long as one without a budget.
+///
+/// Errors: those of [`smallest_budget`]; Value if `times` is below 1 or no number; Budget if the run takes longer under its
+/// own peak.
+pub fn smallest_budget_within(
     options: &DeviceOptions,
+    times: f64,
+    program: impl FnMut(&Device) -> Result<()>,
+) -> Result<SmallestBudget> {
+    if times.is_nan() || times < 1.0 {
+        let what =
+            format!("a run under a budget takes at least as long as one without: `times` is {times}, give 1 or more");
+        return Err(Error::new(ErrorKind::Value, what));
+    }
+    search(options, times, program)
+}
+
+fn search(
+    options: &DeviceOptions,
+    times: f64,
     mut program: impl FnMut(&Device) -> Result<()>,
 ) -> Result<SmallestBudget> {
     // recorded, to know what commands need at once, below which no search is needed
     let free = DeviceOptions { always_record: true, ..under(options, None) };
-    let Stats { peak_bytes, least_budget_bytes, .. } = dry_stats(&free, &mut program)?;
+    let taken_ns = |stats: &Stats| (stats.executed_ns + stats.recomputed_ns) as f64;
+    let free = dry_stats(&free, &mut program)?;
+    let (peak_bytes, most_ns) = (free.peak_bytes, taken_ns(&free) * times);
     if peak_bytes == 0 {
         return Ok(SmallestBudget { bytes: 0, refused_bytes: 0, peak_bytes, runs: 1 });
     }
-    let (mut low, mut high, mut runs) = (least_budget_bytes.min(peak_bytes).saturating_sub(1), peak_bytes, 2);
-    dry_peak_bytes(&under(options, Some(high)), &mut program)?;
+    let mut run = |bytes: usize| dry_stats(&under(options, Some(bytes)), &mut program);
+    let (mut low, mut high, mut runs) = (free.least_budget_bytes.min(peak_bytes).saturating_sub(1), peak_bytes, 2);
+    if taken_ns(&run(high)?) > most_ns {
+        let what = format!("under its own peak of {peak_bytes} bytes, the run takes more than {times} times as long");
+        return Err(Error::new(ErrorKind::Budget, what));
+    }
     let resolution = peak_bytes / PART + ALIGN_BYTES;
     // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
     let mut hint = Some(low + resolution);
@@ -93,7 +124,8 @@ pub fn smallest_budget(
         let hinted = hint.take().filter(|b| (low + 1..high).contains(b));
         let at = hinted.unwrap_or(low.midpoint(high));
         runs += 1;
-        match dry_peak_bytes(&under(options, Some(at)), &mut program) {
+        match run(at) {
+            Ok(stats) if taken_ns(&stats) > most_ns => low = at,
             Ok(_) => {
                 high = at;
                 hint = hinted.map(|b| b.saturating_sub(resolution));

@@ -48,7 +48,7 @@ pub use executable::{
     Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
     RunHooks, RunResult, Session, SessionMemory, SessionOptions, ValueDump, Workspace,
 };
-pub use find_budget::{SmallestBudget, dry_peak_bytes, largest_batch, smallest_budget};
+pub use find_budget::{SmallestBudget, dry_peak_bytes, largest_batch, smallest_budget, smallest_budget_within};
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
 pub use remat_graph::plan::problem::SpillRates;

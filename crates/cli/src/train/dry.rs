@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use remat::runtime::{Device, DeviceOptions, SmallestBudget, dry_peak_bytes, smallest_budget};
+use remat::runtime::{Device, DeviceOptions, SmallestBudget, dry_peak_bytes, smallest_budget, smallest_budget_within};
 use remat::types::{ErrorKind, Result};
 
 use super::ranks::Ranks;
@@ -18,6 +18,7 @@ pub(super) struct Dry<'a, T: Task> {
     pub(super) settings: &'a Settings<T::Model>,
     pub(super) threads: usize,
     pub(super) compiled: bool,
+    pub(super) recompute_limit: u32,
     /// A dry run is one rank's: it computes nothing, and the others hear nothing of it.
     pub(super) ranks: &'a Ranks,
 }
@@ -25,7 +26,8 @@ pub(super) struct Dry<'a, T: Task> {
 impl<T: Task> Dry<'_, T> {
     fn options(&self) -> DeviceOptions {
         let ranks = Some(self.ranks.device.clone());
-        DeviceOptions { threads: self.threads, ranks, ..DeviceOptions::default() }
+        let recompute_limit = self.recompute_limit;
+        DeviceOptions { threads: self.threads, ranks, recompute_limit, ..DeviceOptions::default() }
     }
 
     fn rehearse(&self, device: &Device) -> Result<()> {
@@ -39,10 +41,19 @@ impl<T: Task> Dry<'_, T> {
 
     /// The smallest budget under which a dry run succeeds; `None` if not even the peak does.
     pub(super) fn smallest_budget(&self) -> Result<Option<SmallestBudget>> {
-        match smallest_budget(&self.options(), |device| self.rehearse(device)) {
-            Ok(found) => Ok(Some(found)),
-            Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(None),
-            Err(e) => Err(e),
-        }
+        if_any(smallest_budget(&self.options(), |device| self.rehearse(device)))
+    }
+
+    /// The smallest budget under which a dry run takes at most `times` as long; `None` if it takes longer under the peak.
+    pub(super) fn smallest_budget_within(&self, times: f64) -> Result<Option<SmallestBudget>> {
+        if_any(smallest_budget_within(&self.options(), times, |device| self.rehearse(device)))
+    }
+}
+
+fn if_any(found: Result<SmallestBudget>) -> Result<Option<SmallestBudget>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == ErrorKind::Budget || e.kind() == ErrorKind::Poisoned => Ok(None),
+        Err(e) => Err(e),
     }
 }

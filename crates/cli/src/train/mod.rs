@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use remat::nn::Checkpoint;
-use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, SpillTo};
+use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, SmallestBudget, SpillTo};
 use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
@@ -71,6 +71,9 @@ pub(crate) struct RunOptions {
     /// Train nothing: find the smallest budget that this run gets through with, by dry runs that take no memory
     #[arg(long, conflicts_with_all = ["save", "resume", "plot", "profile", "spill_to", "memory_budget"])]
     find_budget: bool,
+    /// Run no more than N times the operators of a step again: a budget that takes more is refused
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
+    recompute_limit: u32,
     /// Do not plan steps that repeat: evict by the online policy alone
     #[arg(long)]
     no_foresight: bool,
@@ -175,7 +178,9 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
     };
     ranks.on_first("the places of a run", || check_places(o))?;
     let mut log = Log::new(o.json.as_deref().filter(|_| ranks.is_first()))?;
-    let mut options = DeviceOptions { ranks: Some(ranks.device.clone()), ..DeviceOptions::default() };
+    let ranks_of_device = Some(ranks.device.clone());
+    let mut options =
+        DeviceOptions { ranks: ranks_of_device, recompute_limit: o.recompute_limit, ..DeviceOptions::default() };
     if o.no_foresight {
         options.foresight = Foresight::Off;
     }
@@ -183,7 +188,8 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
         options.threads = usize::from(t);
     }
     let task = Rc::new(T::new(&settings.model)?);
-    let dry = Dry { task: &task, settings: &settings, threads: options.threads, compiled: o.compiled, ranks };
+    let (threads, recompute_limit) = (options.threads, o.recompute_limit);
+    let dry = Dry { task: &task, settings: &settings, threads, compiled: o.compiled, recompute_limit, ranks };
     // one budget for all ranks, also where one of them has more to do
     let unbudgeted = ranks.largest(dry.peak()?)?;
     options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;
@@ -226,26 +232,42 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
     log.finish()
 }
 
-/// `--find-budget`: what the run needs at least, without training.
+/// `--find-budget` names a budget under which a run takes no more than so many times as long.
+const FEW_TIMES: f64 = 1.5;
+
+/// `--find-budget`: what the run needs at least, and what it needs to take not much longer, without training.
 fn find_budget<T: Task>(dry: &Dry<'_, T>, mut log: Log) -> Result<()> {
     let started = Instant::now();
-    let found = dry.smallest_budget()?;
-    let found =
-        found.ok_or_else(|| Error::new(ErrorKind::Budget, "the peak of a run without a budget is no budget for it"))?;
-    let share = 100.0 * found.bytes as f64 / found.peak_bytes.max(1) as f64;
+    let found = dry.smallest_budget()?.ok_or_else(|| {
+        Error::new(ErrorKind::Budget, "no budget up to the peak of a run without one suffices: raise --recompute-limit")
+    })?;
+    let share = |f: &SmallestBudget| 100.0 * f.bytes as f64 / f.peak_bytes.max(1) as f64;
     say!(
-        "smallest budget {} ({} bytes), {share:.0} % of the peak; {} dry runs in {:.1} s",
+        "smallest budget {} ({} bytes), {:.0} % of the peak; {} dry runs in {:.1} s",
         sizes::show(found.bytes),
         found.bytes,
+        share(&found),
         found.runs,
         started.elapsed().as_secs_f64()
     );
+    let within = dry.smallest_budget_within(FEW_TIMES)?;
+    match &within {
+        Some(f) => say!(
+            "from {} ({} bytes) on, {:.0} % of the peak, steps take at most {FEW_TIMES} times as long, as is estimated; below, up to several times",
+            sizes::show(f.bytes),
+            f.bytes,
+            share(f)
+        ),
+        None => say!("even under the peak, steps take more than {FEW_TIMES} times as long, as is estimated"),
+    }
     log.line(|| {
         json!({
             "smallest_budget_bytes": found.bytes,
+            "times_as_long": FEW_TIMES,
+            "smallest_budget_within_times_bytes": within.map(|f| f.bytes),
             "refused_bytes": found.refused_bytes,
             "unbudgeted_peak_bytes": found.peak_bytes,
-            "dry_runs": found.runs,
+            "dry_runs": found.runs + within.map_or(0, |f| f.runs),
         })
     });
     log.finish()

@@ -45,6 +45,19 @@ fn the_smallest_budget_is_found_without_training_and_suffices() {
     let train = |name: &str| remat(dir.path(), &short("2", &["--memory-budget", &format!("{}B", bytes(name))]));
     assert_code(&train("smallest_budget_bytes"), OK);
     assert_code(&train("refused_bytes"), BUDGET);
+    // A budget under which steps take not much longer: fewer operators run again.
+    let again = |name: &str| {
+        let budget = format!("{}B", bytes(name));
+        let run = remat(dir.path(), &short("2", &["--no-foresight", "--memory-budget", &budget, "--json", "-"]));
+        assert_code(&run, OK);
+        let results = out(&run).lines().next_back().map(serde_json::from_str::<serde_json::Value>);
+        results.expect("a line").expect("JSON")["recomputed_ops"].as_u64().expect("a number")
+    };
+    assert!(bytes("smallest_budget_bytes") < bytes("smallest_budget_within_times_bytes"), "{found}");
+    let (near, far) = (again("smallest_budget_bytes"), again("smallest_budget_within_times_bytes"));
+    assert!(far > 0 && near >= 2 * far, "{near} and {far} operators ran again");
+    let limited = ["--recompute-limit", "1", "--memory-budget", &format!("{}B", bytes("refused_bytes"))];
+    assert_code(&remat(dir.path(), &short("2", &limited)), BUDGET);
     let both = ["--find-budget", "--memory-budget", "50%"];
     assert_code(&remat(dir.path(), &[&["train", "digits"][..], &both].concat()), USAGE);
 }

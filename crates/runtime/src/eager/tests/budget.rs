@@ -9,7 +9,7 @@ use super::ops::{Mode, Probe};
 use super::{add, apply1, budget, cpu, exp, matmul, put, ramp, recording, tanh, value};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
-use crate::{ALIGN_BYTES, DeviceOptions, PolicyKind, largest_batch, smallest_budget};
+use crate::{ALIGN_BYTES, DeviceOptions, PolicyKind, largest_batch, smallest_budget, smallest_budget_within};
 
 const UNIT: usize = 4096;
 
@@ -427,6 +427,21 @@ fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
     let runs = |bytes: usize| read_back(&Device::cpu(DeviceOptions::with_budget(bytes)).expect("a device"));
     runs(found.bytes).expect("it was found to suffice");
     assert_eq!(runs(found.refused_bytes).expect_err("it was refused").kind(), ErrorKind::Budget);
+
+    // Of 40 operators, few run again.
+    let times = |times: f64| smallest_budget_within(&options, times, read_back);
+    let again = |bytes: usize| {
+        let device = Device::dry(DeviceOptions::with_budget(bytes)).expect("a device");
+        read_back(&device).expect("it was found to suffice");
+        device.channel().stats().expect("figures").recomputed_ops
+    };
+    let within = times(1.5).expect("it runs");
+    assert!(within.bytes > found.bytes && within.bytes < found.peak_bytes, "{within:?}");
+    let (few, many) = (again(within.bytes), again(found.bytes));
+    assert!(few > 0 && few <= 20 && many > 20, "{few} and {many} operators ran again");
+    assert_eq!(times(1.0).expect("under its peak it runs nothing again").bytes, found.peak_bytes);
+    assert_eq!(times(f64::NAN).expect_err("no number").kind(), ErrorKind::Value);
+    assert_eq!(times(0.5).expect_err("below 1").kind(), ErrorKind::Value);
 
     let batches = |budget: usize, most: usize| {
         largest_batch(&options, budget, most, |device, batch| {
