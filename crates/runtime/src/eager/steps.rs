@@ -88,6 +88,7 @@ impl Worker {
         self.launcher.mark_step();
         self.end_comm_scratch();
         self.end_history();
+        self.choose_for_next_step();
         self.end_schedule();
         self.schedule.end_step();
         self.work.end_step();

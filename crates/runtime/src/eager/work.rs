@@ -10,6 +10,7 @@
 //! those that updates in the canonical way (`eviction/canonical.rs`) run again. Both depend on the commands and the budget alone.
 //! The policy weighs measured times, so its count differs between equal runs. The worker gives the policy up for the rest of a
 //! step once the policy has run clearly more operators again than the schedule, or a few times as many as the step asked for.
+//! The next steps follow the schedule from the beginning, if that runs clearly fewer operators again.
 //! The limit counts neither the policy's operators nor those that catching up with the schedule takes. A step that runs more
 //! operators again than [`ALL_TIMES`] limits in all is refused.
 
@@ -29,6 +30,9 @@ const POLICY_TIMES: u64 = 4;
 /// A step may run so many limits of operators again in all: those of the schedule, those of the policy before the worker gives
 /// it up, and those that catching up takes.
 const ALL_TIMES: u64 = 3;
+
+/// A step follows the schedule from its beginning where that ran again, or would, so much less than the policy did.
+const LESS_BY: f64 = 1.5;
 
 /// Where nothing else is known, a budget larger by this part may do.
 const MORE_PART: usize = 16;
@@ -51,6 +55,12 @@ pub(super) struct Work {
     rehearsed: u64,
     /// Operators that ran again in this step beside what the schedule performs, where the worker does as it does.
     beside_schedule: u64,
+    /// Of each operator that was asked for, those that ran again in the last step that the policy decided, and in the last one
+    /// that followed the schedule from its beginning, or would have.
+    policy_rate: Option<f64>,
+    schedule_rate: Option<f64>,
+    /// The step follows the schedule from its beginning.
+    does_follow: bool,
     /// Bytes that a run without a budget would hold now, and the most that it held.
     named_bytes: usize,
     named_most: usize,
@@ -83,7 +93,13 @@ impl Work {
 
     /// Another budget: what ran again under the one before does not count.
     pub(super) fn forget_replays(&mut self) {
+        (self.policy_rate, self.schedule_rate, self.does_follow) = (None, None, false);
         (self.replayed, self.beside_schedule, self.all, self.rehearsed) = (0, 0, 0, 0);
+    }
+
+    /// The step follows the schedule from its beginning.
+    pub(super) fn does_follow(&self) -> bool {
+        self.does_follow
     }
 
     /// A rehearsal begins, or what was rehearsed, which may run so many operators again.
@@ -112,6 +128,26 @@ impl Worker {
     /// Of the step's limit, what neither the schedule nor what was rehearsed has taken.
     pub(super) fn work_left(&self) -> u64 {
         self.work_limit(self.options.recompute_limit).saturating_sub(self.schedule.launches() + self.work.rehearsed)
+    }
+
+    /// A step ends: whether the next one follows the schedule from its beginning. That changes what runs again, and no verdict.
+    pub(super) fn choose_for_next_step(&mut self) {
+        let launches = self.schedule.launches();
+        if launches == 0 && self.work.all == 0 {
+            return;
+        }
+        let w = &mut self.work;
+        let rate = |ran: u64| ran as f64 / w.asked.max(1) as f64;
+        match w.does_follow {
+            true => w.schedule_rate = Some(rate(w.all)),
+            false => {
+                w.policy_rate = Some(rate(w.all));
+                w.schedule_rate = w.schedule_rate.or(Some(rate(launches)));
+            }
+        }
+        let does_less =
+            w.policy_rate.zip(w.schedule_rate).is_some_and(|(policy, schedule)| schedule * LESS_BY < policy);
+        w.does_follow = does_less;
     }
 
     /// An operator is about to run again. Errors: Budget if that were one too many.

@@ -90,7 +90,7 @@ impl Worker {
 
     /// Lets everything go that can be made again, and begins to evict canonically.
     pub(in crate::eager) fn begin_canonical(&mut self) -> Result<()> {
-        self.abandon();
+        self.abandon_plan();
         while self.a_charge_gives_way(None) {}
         self.drop_copies();
         self.begin_short();

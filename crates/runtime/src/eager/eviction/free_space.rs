@@ -29,7 +29,11 @@ impl Worker {
             Some(_) => None,
         };
         if self.eviction.is_canonical() {
-            return match self.evict_oldest(padded(bytes))? {
+            // What is to run next counts on all that is there but staging, which gives way, and for which nothing goes.
+            let has_room = |w: &Worker| w.memory.arena().in_use() + padded(bytes) <= w.memory.arena().capacity();
+            while !has_room(self) && self.a_charge_gives_way(Some(for_whom)) {}
+            let may_evict = self.table[for_whom].kind != Kind::Staging;
+            return match (may_evict || has_room(self)) && self.evict_oldest(padded(bytes))? {
                 true => Ok(None),
                 false => Err(self.shortfall(for_whom)),
             };

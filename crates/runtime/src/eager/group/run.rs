@@ -306,7 +306,7 @@ impl Worker {
     }
 
     /// Goes on without the plan that is followed, if one is. A step that is recorded goes on being that.
-    fn abandon_plan(&mut self) {
+    pub(in crate::eager) fn abandon_plan(&mut self) {
         if self.step_planner.is_following() {
             self.abandon();
         }

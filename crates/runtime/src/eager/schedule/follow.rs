@@ -85,10 +85,16 @@ impl Worker {
         self.budget.is_some() && self.eviction.is_short() && !is_settled
     }
 
-    /// From wherever the worker stands, does what the schedule has done, and from here on as it does.
-    pub(in crate::eager) fn catch_up(&mut self) -> std::result::Result<(), OpFailure> {
+    /// From here on the worker does as the schedule does, and begins with leaves alone.
+    pub(super) fn follow_schedule(&mut self) -> std::result::Result<(), OpFailure> {
         self.begin_canonical()?;
         self.schedule.is_followed = true;
+        Ok(())
+    }
+
+    /// From wherever the worker stands, does what the schedule has done, and from here on as it does.
+    pub(in crate::eager) fn catch_up(&mut self) -> std::result::Result<(), OpFailure> {
+        self.follow_schedule()?;
         // The schedule's own log stays as it is: what comes next must not depend on who has caught up.
         self.act_out(&self.actions_to_catch_up())
     }

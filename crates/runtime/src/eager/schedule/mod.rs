@@ -13,10 +13,12 @@
 //! nothing was evicted by then), and keeps a log of what it did. So it can be caught up with
 //! from wherever the worker stands: everything is evicted, and what of the log is still of use is acted out (`shorten.rs`). The
 //! worker does that where its policy falls short or has run clearly more again than the schedule, and follows the schedule until
-//! the step ends. What recomputation costs is bounded so by a small multiple of the limit.
+//! the step ends. What recomputation costs is bounded so by a small multiple of the limit. After a step in which the policy ran
+//! clearly more again, the worker follows the schedule from its beginning, and has nothing to catch up with (`work.rs`).
 //!
-//! Where leaves have grown so that the log could not be acted out any more, what is of no use leaves it. Where that is not
-//! enough, the schedule begins anew from nothing. Either way it keeps a part of the room free for more leaves.
+//! The schedule keeps a small part of the room free for leaves that are to come. Where leaves have grown so that the log could
+//! not be acted out any more, what is of no use leaves it. Where that is not enough, the schedule begins anew from nothing.
+//! Either way it then keeps a larger part free.
 //!
 //! Rejected: to check each command from nothing. A step of n commands then costs n sweeps, and nothing bounds their sum.
 
@@ -34,8 +36,11 @@ use rustc_hash::FxHashMap;
 use super::memory::table::{RecipeId, StorageId};
 use crate::slab::Key;
 
-/// Of the room beside leaves, this part stays free where leaves outgrew a schedule.
-const SPARE_PART: usize = 16;
+/// Of the room beside leaves, this part stays free where it can, for most steps make a few small leaves.
+const SPARE_PART: usize = 128;
+
+/// The part that stays free where leaves outgrew the schedule.
+const OUTGROWN_SPARE_PART: usize = 16;
 
 /// What the schedule did. Places in the table are used again, so numbers say which storage is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

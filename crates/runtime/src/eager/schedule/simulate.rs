@@ -2,7 +2,7 @@
 
 use remat_types::{Error, PinnedBytes, SmallVec};
 
-use super::{Action, COST_MAX, SPARE_PART};
+use super::{Action, COST_MAX, OUTGROWN_SPARE_PART, SPARE_PART};
 use crate::arena::padded;
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Input, RecipeId, StorageId};
@@ -42,6 +42,9 @@ impl Worker {
     pub(in crate::eager) fn extend_schedule(&mut self, needs: &Needs) -> std::result::Result<(), OpFailure> {
         if !std::mem::replace(&mut self.schedule.is_active, true) || self.schedule.log.len() > LOG_MAX {
             self.begin_schedule();
+            if self.work.does_follow() && !self.schedule.is_followed() {
+                self.follow_schedule()?;
+            }
         }
         let launches = self.schedule.launches;
         let mut stop = match self.is_log_within_room() {
@@ -267,7 +270,7 @@ impl Worker {
     /// Evicts until so many bytes fit beside what is there.
     fn make_room_in_schedule(&mut self, bytes: usize) -> std::result::Result<(), Stop> {
         let Some(room) = self.room_in_schedule() else { return Err(Stop::Memory) };
-        let spare = if self.schedule.is_outgrown { room / SPARE_PART } else { 0 };
+        let spare = room / if self.schedule.is_outgrown { OUTGROWN_SPARE_PART } else { SPARE_PART };
         while self.schedule.bytes + bytes > room - spare {
             let Some(id) = self.schedule.next_to_go() else { break };
             self.schedule.level = self.schedule.level.max(self.schedule.worth(id));

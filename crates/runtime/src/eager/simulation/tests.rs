@@ -1,4 +1,7 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
+use crate::eager::device::GiveWay;
 use crate::report::Kind;
 
 /// A chain of `n` layers forward and back: layer `i` of the way back reads activation `n - i`.
@@ -154,13 +157,43 @@ fn what_is_caught_up_with_takes_an_inputs_bytes_for_an_output_that_is_gone() {
     assert_eq!(w.figures().0.recomputed_ops, 3, "each once");
 }
 
-/// A worker under a budget of so many MiB whose schedule decides from its first command on.
+/// The schedule keeps so much of a few MiB free where it can.
+const LITTLE: usize = 64 << 10;
+
+/// A worker under a budget of so many MiB and a little whose schedule decides from its first command on.
 fn scheduled(mib: usize) -> Worker {
-    let options =
-        DeviceOptions { budget_bytes: Some(mib << 20), threads: 1, host_compute: false, ..DeviceOptions::default() };
+    let options = DeviceOptions {
+        budget_bytes: Some((mib << 20) + LITTLE),
+        threads: 1,
+        host_compute: false,
+        ..DeviceOptions::default()
+    };
     let mut w = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options).expect("a worker");
     w.0.evict_all();
     w
+}
+
+/// The schedule counts on all that is there but staging.
+#[test]
+fn staging_gives_way_to_what_the_schedule_runs_and_pushes_nothing_out() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let give_way = || -> GiveWay {
+        let ended = ended.clone();
+        Arc::new(move || drop(ended.fetch_add(1, Ordering::SeqCst)))
+    };
+    let mut w = scheduled(4);
+    let put = StreamCommand::Put { id: 0, bytes: 1 << 20, kind: Kind::Data };
+    [put, one_of_one(0, 1), one_of_one(1, 2)].iter().for_each(|c| step(&mut w, c).expect("it fits"));
+    assert!(w.0.catch_up().is_ok(), "what the schedule has done has room");
+    let before = w.figures().0;
+    w.0.charge(1 << 20, "loader", Some(give_way())).expect("it fits");
+    step(&mut w, &one_of_one(2, 3)).expect("it fits beside what is there but staging");
+    assert_eq!(ended.load(Ordering::SeqCst), 1);
+    let e = w.0.charge(1 << 20, "loader", Some(give_way())).expect_err("all that is there stays");
+    assert_eq!(e.kind(), ErrorKind::Budget);
+    [1, 2, 3].iter().for_each(|id| step(&mut w, &StreamCommand::Fetch { id: *id }).expect("it is there"));
+    let after = w.figures().0;
+    assert_eq!((after.evictions, after.recomputed_ops), (before.evictions, before.recomputed_ops), "{after:?}");
 }
 
 /// `y = f(x)` of 1 MiB.
