@@ -17,11 +17,11 @@ use crate::exit::{self, keep_at_exit};
 /// `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
 /// `spill` is a folder in which plans may keep what does not fit. `ranks` are those of a distributed program, of which this device is
 /// one's: updates are made on all of them or on none. The schedule of a step runs operators again no more than `recompute_limit` times
-/// as often as the step asks for one; what would take more is refused. `foresight` says whether steps that repeat are planned:
-/// `"beside"` on a thread beside the steps, `"at_once"` where a step ends, which waits, or `"off"`. `async_level` says when a call
-/// returns: `"full"` before the device has begun, `"launched"` once the worker has launched it, `"sync"` once it is done, so that an
-/// error is that of the call itself. `always_record` keeps the recipes of results without a budget, too. What does not fit is computed again when it is needed; what
-/// cannot be made to fit is a `BudgetError` with figures. Errors: ValueError for an option outside its domain.
+/// as often as the step asks for one; what would take more is refused. What does not fit is computed again when it is needed; what
+/// cannot be made to fit is a `BudgetError` with figures. `foresight` says whether steps that repeat are planned: `"beside"`, on a
+/// thread beside the steps, `"at_once"`, where a step ends, which waits, or `"off"`. `async_level` says when a call returns: `"full"`,
+/// before the device has begun, `"launched"`, once it is launched, or `"sync"`, once it is done, so that an error is that of the call
+/// itself. `always_record` keeps without a budget, too, how results were made. Errors: ValueError for an option outside its domain.
 ///
 /// >>> import remat
 /// >>> device = remat.Device(budget="64MiB", threads=2)

@@ -119,19 +119,21 @@ fn search(
     }
     let resolution = peak_bytes / PART + ALIGN_BYTES;
     // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
-    let mut hint = Some(low + resolution);
+    // Where it does, one more try shows whether a little less does not.
+    let (mut hint, mut is_last_hint) = (Some(low + resolution), false);
     while high - low > resolution {
         let hinted = hint.take().filter(|b| (low + 1..high).contains(b));
         let at = hinted.unwrap_or(low.midpoint(high));
         runs += 1;
         match run(at) {
-            Ok(stats) if taken_ns(&stats) > most_ns => low = at,
+            Ok(stats) if taken_ns(&stats) > most_ns => (low, is_last_hint) = (at, false),
             Ok(_) => {
                 high = at;
-                hint = hinted.map(|b| b.saturating_sub(resolution));
+                hint = hinted.filter(|_| !is_last_hint).map(|b| b.saturating_sub(resolution));
+                is_last_hint = hint.is_some();
             }
             Err(e) if is_budget(&e) => {
-                low = at;
+                (low, is_last_hint) = (at, false);
                 let told = e.shortfall().map(|s| s.smallest_feasible_bytes);
                 hint = told.filter(|_| hinted.is_none());
             }
