@@ -111,6 +111,42 @@ def test_what_a_step_leaves_does_not_depend_on_where_the_worker_stood():
     assert verdicts == {"taken", "refused"}
 
 
+def dense(budget):
+    """Layers of which each reads all before it; the verdict of four steps."""
+    device = remat.Device(budget=budget, threads=1, async_level="sync", foresight="off")
+    draw = np.random.default_rng(5)
+
+    def normal(*shape):
+        return remat.tensor((draw.standard_normal(shape) / 4).astype("f4"), device=device)
+
+    weights = [nn.Parameter(normal(32 * (k + 1), 32)) for k in range(7)]
+    adam = optim.Adam(weights, lr=0.01)
+    try:
+        for _ in range(4):
+            adam.zero_grad()
+            xs = [normal(256, 32)]
+            for w in weights:
+                xs.append((remat.concat(xs, 1) @ w).tanh())
+            xs[-1].square().mean().backward()
+            adam.step()
+        device.sync()
+        verdict = "taken"
+    except remat.BudgetError:
+        verdict = "refused"
+    with contextlib.suppress(remat.Error):
+        device.close()
+    return verdict
+
+
+def test_a_schedule_that_begins_anew_is_followed_from_nothing():
+    verdicts = set()
+    for budget in range(1_000_000, 1_100_001, 5_000):
+        ends = {dense(budget) for _ in range(4)}
+        assert len(ends) == 1, (budget, ends)
+        verdicts |= ends
+    assert verdicts == {"taken", "refused"}
+
+
 def test_the_smallest_budget_of_a_compiled_step_is_that_of_its_smallest_plan():
     def program():
         remat.manual_seed(3)

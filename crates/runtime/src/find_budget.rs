@@ -60,7 +60,8 @@ fn under(options: &DeviceOptions, budget_bytes: Option<usize>) -> DeviceOptions 
 /// training steps, say, for the first makes what the second finds. `options` are those of the device that it is to run on; their
 /// budget and their folder to spill to are not used.
 ///
-/// Errors: those of `program` without a budget; Budget if not even its own peak suffices.
+/// Errors: those of `program` without a budget; Budget if it takes more than the limit of work even where all that it makes, and
+/// all that this is made of, would fit.
 ///
 /// ```
 /// # use remat_runtime::{DeviceOptions, smallest_budget};
@@ -103,29 +104,38 @@ fn search(
     times: f64,
     mut program: impl FnMut(&Device) -> Result<()>,
 ) -> Result<SmallestBudget> {
-    // recorded, to know what commands need at once, below which no search is needed
-    let free = DeviceOptions { always_record: true, ..under(options, None) };
     let taken_ns = |stats: &Stats| (stats.executed_ns + stats.recomputed_ns) as f64;
-    let free = dry_stats(&free, &mut program)?;
+    let mut run = |options: &DeviceOptions| dry_stats(options, &mut program);
+    let free = run(&under(options, None))?;
     let (peak_bytes, most_ns) = (free.peak_bytes, taken_ns(&free) * times);
     if peak_bytes == 0 {
         return Ok(SmallestBudget { bytes: 0, refused_bytes: 0, peak_bytes, runs: 1 });
     }
-    let mut run = |bytes: usize| dry_stats(&under(options, Some(bytes)), &mut program);
-    let (mut low, mut high, mut runs) = (free.least_budget_bytes.min(peak_bytes).saturating_sub(1), peak_bytes, 2);
-    if taken_ns(&run(high)?) > most_ns {
-        let what = format!("under its own peak of {peak_bytes} bytes, the run takes more than {times} times as long");
+    let at_peak = run(&under(options, Some(peak_bytes)));
+    let (mut low, mut high, most, mut runs) = match at_peak {
+        Ok(stats) => (0, peak_bytes, stats, 2),
+        // Under a budget a program also keeps what its results are made of, which may be more than it has without one.
+        Err(e) if is_budget(&e) => {
+            let recorded = DeviceOptions { always_record: true, ..under(options, None) };
+            let bytes = run(&recorded)?.peak_bytes;
+            (peak_bytes, bytes, run(&under(options, Some(bytes)))?, 4)
+        }
+        Err(e) => return Err(e),
+    };
+    if taken_ns(&most) > most_ns {
+        let what =
+            format!("under {high} bytes, with which it surely runs, the run takes more than {times} times as long");
         return Err(Error::new(ErrorKind::Budget, what));
     }
     let resolution = peak_bytes / PART + ALIGN_BYTES;
     // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
     // Where it does, one more try shows whether a little less does not.
-    let (mut hint, mut is_last_hint) = (Some(low + resolution), false);
+    let (mut hint, mut is_last_hint) = (Some(most.least_budget_bytes + resolution), false);
     while high - low > resolution {
         let hinted = hint.take().filter(|b| (low + 1..high).contains(b));
         let at = hinted.unwrap_or(low.midpoint(high));
         runs += 1;
-        match run(at) {
+        match run(&under(options, Some(at))) {
             Ok(stats) if taken_ns(&stats) > most_ns => (low, is_last_hint) = (at, false),
             Ok(_) => {
                 high = at;

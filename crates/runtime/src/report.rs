@@ -142,7 +142,8 @@ pub struct Stats {
     pub sufficient_budget_bytes: usize,
     /// The most bytes of inputs, outputs and scratch memory that any one command had beside what cannot be made again.
     pub largest_op_bytes: usize,
-    /// The most that any one command pinned and needed at once: no smaller budget can run it.
+    /// The most that any one command pinned and needed at once. Of a program that keeps results, a smaller budget may run it: it lets
+    /// leaves go that nobody names.
     pub least_budget_bytes: usize,
     /// Plans that were made for steps that repeat.
     pub steps_planned: u64,

@@ -239,7 +239,7 @@ const FEW_TIMES: f64 = 1.5;
 fn find_budget<T: Task>(dry: &Dry<'_, T>, mut log: Log) -> Result<()> {
     let started = Instant::now();
     let found = dry.smallest_budget()?.ok_or_else(|| {
-        Error::new(ErrorKind::Budget, "no budget up to the peak of a run without one suffices: raise --recompute-limit")
+        Error::new(ErrorKind::Budget, "no budget suffices within the limit of work: raise --recompute-limit")
     })?;
     let share = |f: &SmallestBudget| 100.0 * f.bytes as f64 / f.peak_bytes.max(1) as f64;
     say!(

@@ -170,7 +170,7 @@ impl Worker {
         }
         let is_there = needs.x.iter().all(|s| self.table.is_resident(s.storage));
         match self.schedule.is_followed() {
-            true => self.act(self.schedule.since(acted))?,
+            true => self.act_since(acted)?,
             false if !is_there => self.catch_up()?,
             false => {}
         }

@@ -62,7 +62,7 @@ impl Worker {
         mut command: impl FnMut(&mut Worker) -> std::result::Result<T, OpFailure>,
     ) -> std::result::Result<T, OpFailure> {
         match self.schedule.is_followed() {
-            true => self.act(self.schedule.since(acted))?,
+            true => self.act_since(acted)?,
             false => match command(self) {
                 Err(stop) if stop.is_shortfall() => self.catch_up()?,
                 done => return done,
@@ -106,8 +106,10 @@ impl Worker {
         self.catch_up()
     }
 
-    /// Acts out the log from a place on.
-    pub(in crate::eager) fn act(&mut self, from: usize) -> std::result::Result<(), OpFailure> {
+    /// Acts out what the schedule did since a position. Where it has begun anew, that is from nothing: what the worker has is in
+    /// the way, or goes when the log counts on it.
+    pub(in crate::eager) fn act_since(&mut self, acted: (u64, i64)) -> std::result::Result<(), OpFailure> {
+        let Some(from) = self.schedule.since(acted) else { return self.catch_up() };
         let actions: Vec<Action> = self.schedule.log[from.min(self.schedule.log.len())..].to_vec();
         self.act_out(&actions)
     }

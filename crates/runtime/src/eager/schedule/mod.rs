@@ -161,9 +161,9 @@ impl Schedule {
         (self.begun, self.log_begin + self.log.len() as i64)
     }
 
-    /// The place of what was done since a position: all, if the schedule has begun anew.
-    pub(super) fn since(&self, (begun, at): (u64, i64)) -> usize {
-        if begun == self.begun { (at - self.log_begin).max(0) as usize } else { 0 }
+    /// The place in the log of what was done since a position; `None` if the schedule has begun anew.
+    pub(super) fn since(&self, (begun, at): (u64, i64)) -> Option<usize> {
+        (begun == self.begun).then(|| (at - self.log_begin).max(0) as usize)
     }
 
     /// The log is about to be another of so many actions, which leads to the same: positions at its end stay there.

@@ -443,6 +443,18 @@ fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
     assert_eq!(times(f64::NAN).expect_err("no number").kind(), ErrorKind::Value);
     assert_eq!(times(0.5).expect_err("below 1").kind(), ErrorKind::Value);
 
+    // A run that records keeps each unit that was put, and the chain of sums; one without a budget does not.
+    let sums = |device: &Device| {
+        let c = &device.channel();
+        let mut sum = unit(c);
+        for _ in 0..40 {
+            sum = add(c, &sum, &unit(c));
+        }
+        c.sync()
+    };
+    let found = smallest_budget(&options, sums).expect("it runs");
+    assert!(found.peak_bytes <= 4 * UNIT && found.bytes <= found.peak_bytes, "{found:?}");
+
     let batches = |budget: usize, most: usize| {
         largest_batch(&options, budget, most, |device, batch| {
             let c = &device.channel();
