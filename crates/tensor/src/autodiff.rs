@@ -375,7 +375,12 @@ pub(crate) fn backward(y: &Tensor, dy: Option<&Tensor>, retain_graph: bool, site
         leaf.fold_rows(g.handle.fact(), site)?;
         let mut slot = lock(&leaf.grad);
         let grad = match slot.take() {
-            Some(have) => sum(have, g, site)?,
+            Some(have) => {
+                let grad = sum(have, g, site)?;
+                // Of many passes over parts of a batch, each would else keep its part.
+                grad.handle.channel().note_leaf(&grad.handle)?;
+                grad
+            }
             None => {
                 leaf.is_grad_reduced.store(false, Ordering::Relaxed);
                 g

@@ -343,3 +343,31 @@ fn steps_follow_the_schedule_after_one_in_which_the_policy_ran_more_again() {
     assert!(t.weights == free.weights, "other bits");
     assert!(t.again <= t.executed / 2, "{} of {} operators ran again", t.again, t.executed);
 }
+
+/// A step on the gradients of so many passes.
+fn train_accumulated(d: &Device, passes: u32) -> Result<Taken> {
+    let layers = Layers::new(d, 8)?;
+    let mut sgd = Sgd::new(layers.parameters(), SgdOptions { lr: 0.01, ..SgdOptions::default() })?;
+    for pass in 0..passes {
+        let x = Tensor::new(d, &wave32(BATCH * WIDTH, f64::from(pass)), [BATCH, WIDTH])?;
+        let y = layers.linear.iter().try_fold(x, |x, l| l.forward(&x)?.tanh())?;
+        y.square()?.mean()?.backward()?;
+    }
+    sgd.step()?;
+    taken(d, layers.parameters().iter().map(|(_, p)| p.to_host()?.to_vec::<f32>()))
+}
+
+#[test]
+fn accumulated_gradients_need_no_more_of_more_passes() {
+    let recorded = |passes| {
+        let d = Device::cpu(DeviceOptions { always_record: true, ..options() }).expect("a CPU");
+        train_accumulated(&d, passes).expect("no budget").peak_bytes
+    };
+    assert_eq!(recorded(8), recorded(32), "the parts of the batch are not kept");
+    let free = train_accumulated(&Device::cpu(options()).expect("a CPU"), 32).expect("no budget");
+    let d = Device::cpu(DeviceOptions { budget_bytes: Some(free.peak_bytes), ..options() }).expect("a CPU");
+    let t = train_accumulated(&d, 32).expect("it runs in its own peak");
+    println!("{} of {} operators ran again", t.again, t.executed);
+    assert!(t.weights == free.weights, "other bits");
+    assert!(t.peak_bytes <= free.peak_bytes && t.again <= t.executed / 2, "{} of {}", t.again, t.executed);
+}
