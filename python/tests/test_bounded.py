@@ -112,7 +112,7 @@ def test_what_a_step_leaves_does_not_depend_on_where_the_worker_stood():
 
 
 def dense(budget):
-    """Layers of which each reads all before it; the verdict of four steps."""
+    """Takes four steps of a network whose layers each read the outputs of all layers before them; returns whether they were taken."""
     device = remat.Device(budget=budget, threads=1, async_level="sync", foresight="off")
     draw = np.random.default_rng(5)
 

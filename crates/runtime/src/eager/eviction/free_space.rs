@@ -29,7 +29,8 @@ impl Worker {
             Some(_) => None,
         };
         if self.eviction.is_canonical() {
-            // What is to run next counts on all that is there but staging, which gives way, and for which nothing goes.
+            // The schedule, or the rehearsal, that the worker repeats counts on every resident storage but staging buffers. So staging
+            // buffers give way before the worker evicts, and the worker evicts nothing for a staging buffer.
             let has_room = |w: &Worker| w.memory.arena().in_use() + padded(bytes) <= w.memory.arena().capacity();
             while !has_room(self) && self.a_charge_gives_way(Some(for_whom)) {}
             let may_evict = self.table[for_whom].kind != Kind::Staging;

@@ -5,8 +5,8 @@
 //! become leaves instead; where a step ends, they may take a few times as many. Versions of parameters go together or not at
 //! all: each gradient is made of most of them. So that is looked for where a step ends, and, for programs that mark no steps,
 //! where an updated parameter is first read again: one that was replaced in place, or a computed tensor at which gradients end.
-//! Such a tensor itself becomes a leaf there, whatever it is made of: weights that are drawn take a few bytes of a generator's
-//! state, which no results of theirs are as small as.
+//! Such a tensor itself becomes a leaf there, whatever its bytes: weights that a generator draws are made of its state, which takes
+//! a few bytes, so the rule above would never make them leaves.
 
 use std::collections::BTreeMap;
 
@@ -63,13 +63,14 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::release_leaves`], but runs nothing: results of which some are not there stay as they are.
+    /// As [`Worker::release_leaves`], but the worker runs no operator for it: a set of results becomes leaves only if all of them are
+    /// resident.
     pub(in crate::eager) fn release_leaves_of_residents(&mut self) {
         let done = self.for_results(1, Worker::make_leaves_of_residents);
         debug_assert!(done.is_ok(), "nothing runs for it");
     }
 
-    /// Makes results leaves, if nothing must run for it. Errors: none.
+    /// Makes results leaves if all of them are resident. Errors: none.
     fn make_leaves_of_residents(&mut self, results: Vec<StorageId>) -> std::result::Result<(), OpFailure> {
         if self.are_there(&results) {
             results.into_iter().for_each(|id| self.drop_recipe(id));

@@ -106,8 +106,8 @@ impl Worker {
         self.catch_up()
     }
 
-    /// Acts out what the schedule did since a position. Where it has begun anew, that is from nothing: what the worker has is in
-    /// the way, or goes when the log counts on it.
+    /// Acts out what the schedule did since a position. Where the schedule has begun anew, the worker evicts everything first: the log
+    /// makes each storage itself, and a storage that is resident by then would be evicted as the oldest, before the log reads it.
     pub(in crate::eager) fn act_since(&mut self, acted: (u64, i64)) -> std::result::Result<(), OpFailure> {
         let Some(from) = self.schedule.since(acted) else { return self.catch_up() };
         let actions: Vec<Action> = self.schedule.log[from.min(self.schedule.log.len())..].to_vec();

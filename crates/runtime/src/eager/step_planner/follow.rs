@@ -77,7 +77,7 @@ impl Worker {
         small.iter().for_each(|&id| self.drop_recipe(id));
         // By now they may be gone with what was forgotten, or have been forgotten.
         let is_left = |w: &Worker, id: &StorageId| w.table.storage(*id).is_some_and(|s| s.is_evictable());
-        // If what cannot go takes more than there is room for, nothing goes: the step would have to make it again.
+        // If what it cannot evict takes more than the plan leaves room for, the worker gives the plan up before it evicts anything.
         let staying = self.table.storages().filter(|(_, s)| !s.is_evictable()).filter_map(|(_, s)| s.block.as_ref());
         if staying.map(Block::bytes).sum::<usize>() > limit {
             return self.abandon();
