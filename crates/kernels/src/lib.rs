@@ -30,6 +30,7 @@ pub mod pool;
 mod prefetch;
 pub mod recurrent;
 pub mod reduce;
+pub mod scalar;
 mod simd;
 pub mod softmax;
 mod transpose;

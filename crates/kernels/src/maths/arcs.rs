@@ -2,22 +2,23 @@
 
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
-use super::{by_turns, ln64, polynomial, sin_cos_near};
+use super::{by_turns, is_even, is_far, ln64, polynomial, sin_cos_near};
+use crate::scalar::{Double, Float, Fn32, Mask as _, Ordered as _, Single, lit};
 
 /// `tan(pi/8)`.
 const EIGHTH: f64 = 0.414_213_562_373_095_05;
 
 /// The angle whose tangent is `y / x`, neither of which is below 0, within 2^-40 of it: `pi/4` at the origin and for two infinities.
 #[inline(always)]
-fn angle(y: f64, x: f64) -> f64 {
-    let alike = y == x;
-    let (y, x) = (if alike { 1.0 } else { y }, if alike { 1.0 } else { x });
+fn angle<D: Double>(y: D, x: D) -> D {
+    let alike = y.eq(x);
+    let (y, x) = (alike.select(lit(1.0), y), alike.select(lit(1.0), x));
     // by the nearest of 0, pi/4 and pi/2, so that little is left
-    let low = y <= EIGHTH * x;
-    let high = x <= EIGHTH * y;
-    let (n, d, base) = (y - x, y + x, FRAC_PI_4);
-    let (n, d, base) = if low { (y, x, 0.0) } else { (n, d, base) };
-    let (n, d, base) = if high { (-x, y, FRAC_PI_2) } else { (n, d, base) };
+    let low = y.le(D::lit(EIGHTH) * x);
+    let high = x.le(D::lit(EIGHTH) * y);
+    let of = |low_is: D, high_is: D, between: D| high.select(high_is, low.select(low_is, between));
+    let (n, d) = (of(y, -x, y - x), of(x, y, y + x));
+    let base = of(lit(0.0), lit(FRAC_PI_2), lit(FRAC_PI_4));
     let t = n / d;
     let p = polynomial(
         t * t,
@@ -36,70 +37,82 @@ fn angle(y: f64, x: f64) -> f64 {
 
 /// `arctan x`.
 #[inline(always)]
-pub fn atan(x: f32) -> f32 {
-    (angle(f64::from(x.abs()), 1.0) as f32).copysign(x)
+pub fn atan<F: Single>(x: F) -> F {
+    F::nearest(angle(x.abs().wide(), lit(1.0))).copysign(x)
+}
+
+/// `sqrt(1 - a^2)`.
+#[inline(always)]
+fn other_leg<D: Double>(a: D) -> D {
+    ((D::lit(1.0) - a) * (D::lit(1.0) + a)).sqrt()
 }
 
 /// `arcsin x`: NaN outside -1 ..= 1.
 #[inline(always)]
-pub fn asin(x: f32) -> f32 {
-    let a = f64::from(x.abs());
-    (angle(a, ((1.0 - a) * (1.0 + a)).sqrt()) as f32).copysign(x)
+pub fn asin<F: Single>(x: F) -> F {
+    let a = x.abs().wide();
+    F::nearest(angle(a, other_leg(a))).copysign(x)
 }
 
 /// `arccos x`: NaN outside -1 ..= 1.
 #[inline(always)]
-pub fn acos(x: f32) -> f32 {
-    let a = f64::from(x.abs());
-    let y = angle(((1.0 - a) * (1.0 + a)).sqrt(), a);
-    (if x < 0.0 { PI - y } else { y }) as f32
+pub fn acos<F: Single>(x: F) -> F {
+    let a = x.abs().wide();
+    let y = angle(other_leg(a), a);
+    F::nearest(x.lt(lit(0.0)).select(F::Wide::lit(PI) - y, y))
 }
 
 /// The angle of the point (x, y), as IEEE has it for zeros and infinities (754-2019, section 9.2.1).
 #[inline(always)]
-pub fn atan2(y: f32, x: f32) -> f32 {
-    let (high, wide) = (f64::from(y.abs()), f64::from(x.abs()));
+pub fn atan2<F: Single>(y: F, x: F) -> F {
+    let (high, wide) = (y.abs().wide(), x.abs().wide());
     let t = angle(high, wide);
     // at the origin the angle is that of the axis
-    let t = if high == 0.0 { 0.0 } else { t };
-    let t = if x.is_sign_negative() { PI - t } else { t };
-    let t = if x.is_nan() { f64::NAN } else { t };
-    (t as f32).copysign(y)
+    let t = high.eq(lit(0.0)).select(lit(0.0), t);
+    let t = x.is_sign_negative().select(F::Wide::lit(PI) - t, t);
+    let t = x.is_nan().select(lit(f64::NAN), t);
+    F::nearest(t).copysign(y)
 }
 
 /// `tan x` for `|x| < TURNS`.
 #[inline(always)]
-fn tangent(x: f32) -> f32 {
+fn tangent<F: Single>(x: F) -> F {
     let (r, q) = super::quarter_of(x);
     let (sin, cos) = sin_cos_near(r);
-    let (n, d) = if q & 1 == 0 { (sin, cos) } else { (-cos, sin) };
-    (n / d) as f32
+    let even = is_even(q);
+    F::nearest(even.select(sin, -cos) / even.select(cos, sin))
 }
 
-/// `y[i] = tan(x[i])`, in radians; NaN at infinities. Far arguments are the standard library's.
+/// `tan x`, in radians; NaN at infinities. Far arguments are the standard library's.
+#[inline(always)]
+pub fn tan<F: Single>(x: F) -> F {
+    is_far(x).select(x.call(Fn32::Tan), tangent(x))
+}
+
+/// `y[i] = tan(x[i])`; see [`tan`].
 #[allow(
     clippy::redundant_closure,
     reason = "a function itself may be called through a shim without the vector features"
 )]
-pub fn tan(x: &[f32], y: &mut [f32]) {
+pub fn tan_each(x: &[f32], y: &mut [f32]) {
     by_turns(
         x,
         y,
         #[inline(always)]
         |x| tangent(x),
-        f32::tan,
+        Fn32::Tan,
     );
 }
 
 /// The inverse of the error function: infinite at -1 and 1, NaN outside. Polynomials in `w = -ln(1 - x^2)`, as M. Giles has it
 /// ("Approximating the erfinv function", GPU Computing Gems 2, 2010), of more terms.
 #[inline(always)]
-pub fn erfinv(x: f32) -> f32 {
-    let v = f64::from(x);
-    let rest = (1.0 - v) * (1.0 + v);
+pub fn erfinv<F: Single>(x: F) -> F {
+    let v = x.wide();
+    let rest = (F::Wide::lit(1.0) - v) * (F::Wide::lit(1.0) + v);
     let w = -ln64(rest);
     let middle = polynomial(
-        w - 3.0,
+        w - lit(3.0),
         [
             1.623_542_006_537_975_8,
             0.241_630_404_143_047_338,
@@ -118,7 +131,7 @@ pub fn erfinv(x: f32) -> f32 {
         ],
     );
     let ends = polynomial(
-        w.sqrt() - 3.25,
+        w.sqrt() - lit(3.25),
         [
             3.083_885_610_308_384_88,
             1.005_258_976_662_775_26,
@@ -133,7 +146,7 @@ pub fn erfinv(x: f32) -> f32 {
             -0.000_038_190_302_652_624_326_3,
         ],
     );
-    let y = (v * if w < 6.0 { middle } else { ends }) as f32;
-    let y = if rest > 0.0 { y } else { f32::NAN };
-    if x.abs() == 1.0 { f32::INFINITY.copysign(x) } else { y }
+    let y = F::nearest(v * w.lt(lit(6.0)).select(middle, ends));
+    let y = rest.gt(lit(0.0)).select(y, lit(f64::NAN));
+    x.abs().eq(lit(1.0)).select(F::lit(f64::INFINITY).copysign(x), y)
 }

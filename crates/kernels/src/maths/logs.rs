@@ -2,24 +2,24 @@
 
 use std::f64::consts::{LN_2, LOG2_E, LOG10_E};
 
-use super::{ROUND, exp64, polynomial};
+use super::{ROUND, at_least, at_most, exp64, log_edges, polynomial, power64, split};
+use crate::scalar::{Double, Flag as _, Float, Mask as _, Ordered as _, Single, lit};
 
 /// From here on an exponential is infinite in f32, and below its negative it is less than the smallest number.
 const FAR: f64 = 200.0;
 
 /// `x` where it is within `FAR` of 0, else the bound; NaN stays.
 #[inline(always)]
-fn near(x: f64) -> f64 {
-    let x = if x > FAR { FAR } else { x };
-    if x < -FAR { -FAR } else { x }
+fn near<D: Double>(x: D) -> D {
+    at_least(at_most(x, FAR), -FAR)
 }
 
 /// `e^x - 1` for `|x| <= FAR`, within 2^-42 of it, however small.
 #[inline(always)]
-fn exp_m1_64(x: f64) -> f64 {
-    let shifted = x.mul_add(LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = n.mul_add(-LN_2, x);
+fn exp_m1_64<D: Double>(x: D) -> D {
+    let shifted = x.mul_add(lit(LOG2_E), lit(ROUND));
+    let n = shifted - lit(ROUND);
+    let r = n.mul_add(lit(-LN_2), x);
     let p = r * polynomial(
         r,
         [
@@ -34,26 +34,14 @@ fn exp_m1_64(x: f64) -> f64 {
             2.762_510_200_538_810_69e-6,
         ],
     );
-    let power = f64::from_bits((shifted.to_bits() << 52).wrapping_add(1023 << 52));
-    power.mul_add(p, power - 1.0)
-}
-
-/// The exponent of a positive normal number, and what its mantissa, taken from `sqrt(1/2)` to its double, is above 1.
-#[inline(always)]
-fn split(x: f64) -> (f64, f64) {
-    const LEAST: u64 = 0x3fe6_a09e_0000_0000;
-    const ONE: u64 = 0x3ff0_0000_0000_0000;
-    /// 2^52, whose low bits are an integer.
-    const INTEGER: f64 = 4_503_599_627_370_496.0;
-    let bits = x.to_bits().wrapping_add(ONE - LEAST);
-    let m = f64::from_bits((bits & ((1 << 52) - 1)) + LEAST);
-    (f64::from_bits(INTEGER.to_bits() | bits >> 52) - (INTEGER + 1023.0), m - 1.0)
+    let power = power64(shifted);
+    power.mul_add(p, power - lit(1.0))
 }
 
 /// `ln(1 + m)` for a mantissa `1 + m` of [`split`], within 2^-52 of it.
 #[inline(always)]
-fn ln_near(m: f64) -> f64 {
-    let s = m / (m + 2.0);
+fn ln_near<D: Double>(m: D) -> D {
+    let s = m / (m + lit(2.0));
     s * polynomial(
         s * s,
         [
@@ -71,153 +59,146 @@ fn ln_near(m: f64) -> f64 {
 
 /// Natural logarithm of a positive normal number, within 2^-50 of it: the power of a sum must not feel it.
 #[inline(always)]
-fn ln_fine(x: f64) -> f64 {
+fn ln_fine<D: Double>(x: D) -> D {
     let (e, m) = split(x);
-    e.mul_add(LN_2, ln_near(m))
+    e.mul_add(lit(LN_2), ln_near(m - lit(1.0)))
 }
 
 /// `ln(1 + x)` for `x > -1` that is finite, within 2^-50 of it, however small.
 #[inline(always)]
-pub(super) fn ln_1p_64(x: f64) -> f64 {
-    let (e, m) = split(1.0 + x);
+pub(super) fn ln_1p_64<D: Double>(x: D) -> D {
+    let (e, m) = split(D::lit(1.0) + x);
     // without an exponent nothing of x was lost
-    let m = if e == 0.0 { x } else { m };
-    e.mul_add(LN_2, ln_near(m))
+    let m = e.eq(lit(0.0)).select(x, m - lit(1.0));
+    e.mul_add(lit(LN_2), ln_near(m))
 }
 
 /// `e^x - 1`, accurate near 0.
 #[inline(always)]
-pub fn exp_m1(x: f32) -> f32 {
-    let y = exp_m1_64(near(f64::from(x))) as f32;
-    if x == 0.0 { x } else { y }
+pub fn exp_m1<F: Single>(x: F) -> F {
+    let y = F::nearest(exp_m1_64(near(x.wide())));
+    x.eq(lit(0.0)).select(x, y)
 }
 
 /// `ln(1 + x)`, accurate near 0: -inf at -1, NaN below.
 #[inline(always)]
-pub fn ln_1p(x: f32) -> f32 {
-    let y = ln_1p_64(f64::from(x)) as f32;
-    let y = if x > -1.0 { y } else { f32::NAN };
-    let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
-    if x == 0.0 || x == f32::INFINITY { x } else { y }
+pub fn ln_1p<F: Single>(x: F) -> F {
+    let y = F::nearest(ln_1p_64(x.wide()));
+    let y = x.gt(lit(-1.0)).select(y, lit(f64::NAN));
+    let y = x.eq(lit(-1.0)).select(lit(f64::NEG_INFINITY), y);
+    (x.eq(lit(0.0)) | x.eq(lit(f64::INFINITY))).select(x, y)
 }
 
 /// A logarithm whose scale is that of 2, times `unit`.
 #[inline(always)]
-fn scaled_log(x: f32, unit: f64, near: f64) -> f32 {
-    let (e, m) = split(f64::from(x));
-    let y = e.mul_add(unit, ln_near(m) * near) as f32;
-    let y = if x > 0.0 { y } else { f32::NAN };
-    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
-    if x == f32::INFINITY { x } else { y }
+fn scaled_log<F: Single>(x: F, unit: f64, near: f64) -> F {
+    let (e, m) = split(x.wide());
+    log_edges(x, F::nearest(e.mul_add(lit(unit), ln_near(m - lit(1.0)) * lit(near))))
 }
 
 /// `log_2 x`: -inf at 0, NaN below; exact for powers of two.
 #[inline(always)]
-pub fn log2(x: f32) -> f32 {
+pub fn log2<F: Single>(x: F) -> F {
     scaled_log(x, 1.0, LOG2_E)
 }
 
 /// `log_10 x`: -inf at 0, NaN below.
 #[inline(always)]
-pub fn log10(x: f32) -> f32 {
+pub fn log10<F: Single>(x: F) -> F {
     scaled_log(x, std::f64::consts::LOG10_2, LOG10_E)
 }
 
 /// `2^x`; exact for integers.
 #[inline(always)]
-pub fn exp2(x: f32) -> f32 {
-    exp64(near(f64::from(x) * LN_2)) as f32
+pub fn exp2<F: Single>(x: F) -> F {
+    F::nearest(exp64(near(x.wide() * lit(LN_2))))
 }
 
 /// `ln(1 + e^-a)` for `a` that is not below 0, or NaN.
 #[inline(always)]
-fn ln_1p_exp_neg(a: f64) -> f64 {
-    let e = exp64(if a > FAR { -FAR } else { -a });
+fn ln_1p_exp_neg<D: Double>(a: D) -> D {
+    let e = exp64(a.gt(lit(FAR)).select(lit(-FAR), -a));
     let y = ln_1p_64(e);
-    if e.is_nan() { e } else { y }
+    e.is_nan().select(e, y)
 }
 
 /// `ln(1 + e^-|x|)`, without overflow.
 #[inline(always)]
-pub fn softplus_below(x: f32) -> f32 {
-    ln_1p_exp_neg(f64::from(x.abs())) as f32
+pub fn softplus_below<F: Single>(x: F) -> F {
+    F::nearest(ln_1p_exp_neg(x.abs().wide()))
 }
 
 /// `ln(1 + e^x)`, without overflow.
 #[inline(always)]
-pub fn softplus(x: f32) -> f32 {
-    let above = if x > 0.0 { f64::from(x) } else { 0.0 };
-    (above + ln_1p_exp_neg(f64::from(x.abs()))) as f32
+pub fn softplus<F: Single>(x: F) -> F {
+    let above = x.gt(lit(0.0)).select(x.wide(), lit(0.0));
+    F::nearest(above + ln_1p_exp_neg(x.abs().wide()))
 }
 
 /// `ln(e^a + e^b)` without overflow; equal infinities give that infinity.
 #[inline(always)]
-pub fn log_add_exp(a: f32, b: f32) -> f32 {
-    let (x, y) = (f64::from(a), f64::from(b));
-    let most = if x > y { x } else { y };
-    let apart = if a == b { 0.0 } else { (x - y).abs() };
-    (most + ln_1p_exp_neg(apart)) as f32
+pub fn log_add_exp<F: Single>(a: F, b: F) -> F {
+    let (x, y) = (a.wide(), b.wide());
+    let apart = a.eq(b).select(lit(0.0), (x - y).abs());
+    F::nearest(x.larger(y) + ln_1p_exp_neg(apart))
 }
 
 /// Hyperbolic sine.
 #[inline(always)]
-pub fn sinh(x: f32) -> f32 {
-    let e = exp_m1_64(near(f64::from(x.abs())));
-    ((0.5 * (e + e / (e + 1.0))) as f32).copysign(x)
+pub fn sinh<F: Single>(x: F) -> F {
+    let e = exp_m1_64(near(x.abs().wide()));
+    F::nearest(F::Wide::lit(0.5) * (e + e / (e + lit(1.0)))).copysign(x)
 }
 
 /// Hyperbolic cosine.
 #[inline(always)]
-pub fn cosh(x: f32) -> f32 {
-    let e = exp64(near(f64::from(x.abs())));
-    (0.5 * (e + 1.0 / e)) as f32
+pub fn cosh<F: Single>(x: F) -> F {
+    let e = exp64(near(x.abs().wide()));
+    F::nearest(F::Wide::lit(0.5) * (e + F::Wide::lit(1.0) / e))
 }
 
 /// Inverse hyperbolic sine.
 #[inline(always)]
-pub fn asinh(x: f32) -> f32 {
-    let a = f64::from(x.abs());
-    let y = ln_1p_64(a + a * a / (1.0 + a.mul_add(a, 1.0).sqrt())) as f32;
-    let y = if a < f64::INFINITY { y } else { x.abs() };
-    y.copysign(x)
+pub fn asinh<F: Single>(x: F) -> F {
+    let a = x.abs().wide();
+    let root = a.mul_add(a, lit(1.0)).sqrt();
+    let y = F::nearest(ln_1p_64(a + a * a / (F::Wide::lit(1.0) + root)));
+    a.lt(lit(f64::INFINITY)).select(y, x.abs()).copysign(x)
 }
 
 /// Inverse hyperbolic cosine: NaN below 1.
 #[inline(always)]
-pub fn acosh(x: f32) -> f32 {
-    let t = f64::from(x) - 1.0;
-    let y = ln_1p_64(t + (t * (t + 2.0)).sqrt()) as f32;
-    let y = if x >= 1.0 { y } else { f32::NAN };
-    if x == f32::INFINITY { x } else { y }
+pub fn acosh<F: Single>(x: F) -> F {
+    let t = x.wide() - lit(1.0);
+    let y = F::nearest(ln_1p_64(t + (t * (t + lit(2.0))).sqrt()));
+    let y = x.ge(lit(1.0)).select(y, lit(f64::NAN));
+    x.eq(lit(f64::INFINITY)).select(x, y)
 }
 
 /// Inverse hyperbolic tangent: infinite at -1 and 1, NaN outside.
 #[inline(always)]
-pub fn atanh(x: f32) -> f32 {
-    let a = f64::from(x.abs());
-    let y = (0.5 * ln_1p_64(2.0 * a / (1.0 - a))) as f32;
-    let y = if a < 1.0 { y } else { f32::NAN };
-    let y = if a == 1.0 { f32::INFINITY } else { y };
-    y.copysign(x)
+pub fn atanh<F: Single>(x: F) -> F {
+    let a = x.abs().wide();
+    let y = F::nearest(F::Wide::lit(0.5) * ln_1p_64(F::Wide::lit(2.0) * a / (F::Wide::lit(1.0) - a)));
+    let y = a.lt(lit(1.0)).select(y, lit(f64::NAN));
+    a.eq(lit(1.0)).select(lit(f64::INFINITY), y).copysign(x)
 }
 
 /// `x^y` as IEEE has it (754-2019, section 9.2.1): 1 for `y = 0` and for `x = 1`; NaN for `x` below 0 and a `y` that is no integer.
 #[inline(always)]
-pub fn pow(x: f32, y: f32) -> f32 {
-    let (a, e) = (f64::from(x.abs()), f64::from(y));
+pub fn pow<F: Single>(x: F, y: F) -> F {
+    let (a, e) = (x.abs().wide(), y.wide());
     let log = ln_fine(a);
-    let log = if a == 0.0 { f64::NEG_INFINITY } else { log };
-    let log = if a == f64::INFINITY { a } else { log };
-    let log = if a.is_nan() { a } else { log };
-    let power = exp64(near(if a == 1.0 { 0.0 } else { e * log })) as f32;
-    let (whole, half) = (y.trunc() == y, y * 0.5);
-    // without a short circuit, which the compiler would make branches of
-    let odd = whole & (half.trunc() != half);
+    let log = a.eq(lit(0.0)).select(lit(f64::NEG_INFINITY), log);
+    let log = (a.eq(lit(f64::INFINITY)) | a.is_nan()).select(a, log);
+    let power = F::nearest(exp64(near(a.eq(lit(1.0)).select(lit(0.0), e * log))));
+    let (whole, half) = (y.trunc().eq(y), y * lit(0.5));
+    let odd = whole & half.trunc().ne(half);
     let below = x.is_sign_negative();
-    let undefined = below & !whole & (x != 0.0) & (x != f32::NEG_INFINITY);
-    let power = if below & odd { -power } else { power };
-    let power = if undefined | y.is_nan() { f32::NAN } else { power };
-    if (y == 0.0) | (x == 1.0) { 1.0 } else { power }
+    let undefined = below & whole.negated() & x.ne(lit(0.0)) & x.ne(lit(f64::NEG_INFINITY));
+    let power = (below & odd).select(-power, power);
+    let power = (undefined | y.is_nan()).select(lit(f64::NAN), power);
+    (y.eq(lit(0.0)) | x.eq(lit(1.0))).select(lit(1.0), power)
 }
 
 #[cfg(test)]

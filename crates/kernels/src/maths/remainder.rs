@@ -1,5 +1,6 @@
 //! Remainders of divisions of f32, and the hypotenuse.
 
+use crate::scalar::{Float, Mask as _, Single, lit};
 use crate::simd::widest;
 
 /// A quotient below it is its own whole part but for the last unit.
@@ -18,9 +19,15 @@ fn near(a: f32, b: f32) -> (f32, bool) {
 
 /// `r + b` where the remainder `r` of a division by `b` has the other sign; 0 with the sign of `b`.
 #[inline(always)]
-fn floored(r: f32, b: f32) -> f32 {
-    let r = if r == 0.0 { 0f32.copysign(b) } else { r };
-    if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+fn floored<F: Float>(r: F, b: F) -> F {
+    let r = r.eq(lit(0.0)).select(F::lit(0.0).copysign(b), r);
+    (r.ne(lit(0.0)) & (r.lt(lit(0.0)) ^ b.lt(lit(0.0)))).select(r + b, r)
+}
+
+/// `a - b floor(a / b)`, exactly: the remainder with the sign of `b`, which 0 has too; NaN for `b = 0`.
+#[inline(always)]
+pub fn floor_rem<F: Float>(a: F, b: F) -> F {
+    floored(a % b, b)
 }
 
 #[inline(always)]
@@ -43,8 +50,8 @@ fn remainders(a: &[f32], b: &[f32], y: &mut [f32], end: impl Fn(f32, f32) -> f32
     );
 }
 
-/// `y[i] = a[i] - b[i] trunc(a[i] / b[i])`, exactly, with the sign of `a[i]`; NaN for `b[i] = 0`.
-pub fn fmod(a: &[f32], b: &[f32], y: &mut [f32]) {
+/// `y[i] = a[i] % b[i]`, by divisions in f64 where these suffice.
+pub fn fmod_each(a: &[f32], b: &[f32], y: &mut [f32]) {
     remainders(
         a,
         b,
@@ -54,17 +61,17 @@ pub fn fmod(a: &[f32], b: &[f32], y: &mut [f32]) {
     );
 }
 
-/// `y[i] = a[i] - b[i] floor(a[i] / b[i])`: [`fmod`], with the sign of `b[i]`, 0 too.
-pub fn floor_rem(a: &[f32], b: &[f32], y: &mut [f32]) {
+/// `y[i] = floor_rem(a[i], b[i])`, by the same divisions; see [`floor_rem`].
+pub fn floor_rem_each(a: &[f32], b: &[f32], y: &mut [f32]) {
     remainders(a, b, y, floored);
 }
 
 /// `sqrt(a^2 + b^2)` without overflow; infinite if either is, whatever the other.
 #[inline(always)]
-pub fn hypot(a: f32, b: f32) -> f32 {
-    let (x, y) = (f64::from(a), f64::from(b));
-    let h = x.mul_add(x, y * y).sqrt() as f32;
-    if a.abs() == f32::INFINITY || b.abs() == f32::INFINITY { f32::INFINITY } else { h }
+pub fn hypot<F: Single>(a: F, b: F) -> F {
+    let (x, y) = (a.wide(), b.wide());
+    let h = F::nearest(x.mul_add(x, y * y).sqrt());
+    (a.is_infinite() | b.is_infinite()).select(lit(f64::INFINITY), h)
 }
 
 #[cfg(test)]
@@ -86,8 +93,8 @@ mod tests {
         pairs.extend((1..2000).map(|i| (i as f32 * 0.1, 0.1)));
         let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
         let (mut y, mut z) = (vec![0.0; a.len()], vec![0.0; a.len()]);
-        fmod(&a, &b, &mut y);
-        floor_rem(&a, &b, &mut z);
+        fmod_each(&a, &b, &mut y);
+        floor_rem_each(&a, &b, &mut z);
         for i in 0..a.len() {
             let want = a[i] % b[i];
             let same = |got: f32, want: f32| got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());

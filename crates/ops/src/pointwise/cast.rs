@@ -1,6 +1,7 @@
 use bytemuck::{cast_slice, cast_slice_mut};
 use remat_kernels::pointwise::{Half, each1, map1};
-use remat_types::{DType, Element, ErrorKind, Fact, Facts, Layout, Result, Storage, bf16, f16, for_storage, smallvec};
+use remat_kernels::scalar::convert;
+use remat_types::{DType, ErrorKind, Fact, Facts, Layout, Result, bf16, f16, for_storage, smallvec};
 
 use super::{Pointwise, operand};
 use crate::host::arity;
@@ -20,16 +21,6 @@ pub struct Cast {
     pub dtype: DType,
 }
 
-fn convert<T: Storage + Element, U: Storage + Element>(x: &[T], y: &mut [U]) {
-    if T::DTYPE.is_float() {
-        each1(x, y, |x| U::from_f64(x.to_f64()));
-    } else if T::DTYPE == DType::U64 && U::DTYPE.is_float() {
-        each1(x, y, from_unsigned);
-    } else {
-        each1(x, y, |x| U::from_i64(x.to_i64()));
-    }
-}
-
 /// The conversion of a block, given as bytes.
 pub(super) fn block(from: DType, to: DType, x: &[u8], y: &mut [u8]) {
     match (from, to) {
@@ -43,19 +34,9 @@ pub(super) fn block(from: DType, to: DType, x: &[u8], y: &mut [u8]) {
             each1(cast_slice::<u8, T>(x), y, |x| u8::from(x != zero));
         }),
         (from, to) => for_storage!(from, T => for_storage!(to, U => {
-            convert::<T, U>(cast_slice(x), cast_slice_mut(y));
+            each1(cast_slice(x), cast_slice_mut(y), #[inline(always)] |x: T| convert::<T, U>(x));
         })),
     }
-}
-
-/// A u64 as a float. Above `i64::MAX` the value is halved, keeping a sticky last bit so that it rounds once, and doubled.
-fn from_unsigned<T: Element, U: Element>(x: T) -> U {
-    let wide = x.to_i64();
-    if wide >= 0 {
-        return U::from_i64(wide);
-    }
-    let half = ((wide as u64) >> 1) | (wide as u64 & 1);
-    U::from_f64(2.0 * U::from_i64(half as i64).to_f64())
 }
 
 impl Op for Cast {

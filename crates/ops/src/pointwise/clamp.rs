@@ -1,5 +1,8 @@
 use remat_kernels::pointwise::{each1, map1};
-use remat_types::{DType, Element, Error, ErrorKind, Fact, Facts, Result, Scalar, Storage, for_storage, smallvec};
+use remat_kernels::scalar::{AnyExpr, Expr, Ordered, Plain};
+use remat_types::{
+    DType, Element, Error, ErrorKind, Fact, Facts, Result, Scalar, Storage, for_dtype, for_storage, smallvec,
+};
 
 use super::{Compare, CompareFn, Pointwise, not_defined, operand};
 use crate::host::arity;
@@ -42,22 +45,24 @@ fn saturate<T: Element>(v: Scalar) -> T {
 }
 
 impl Clamp {
-    fn on<T: Storage + Element>(&self) -> impl Fn(T) -> T + Sync + use<T> {
+    /// The op on a block.
+    pub(super) fn block<T: Storage + Element + Ordered>(&self, x: &[T], y: &mut [T]) {
         let (lo, hi) = (saturate::<T>(self.lo), saturate::<T>(self.hi));
-        move |x| {
-            if x < lo {
-                lo
-            } else if x > hi {
-                hi
-            } else {
-                x
-            }
-        }
+        // bounds that are captured by reference are read again for each element
+        each1(
+            x,
+            y,
+            #[inline(always)]
+            move |x| x.clamped(lo, hi),
+        );
     }
 
-    /// The op on a block.
-    pub(super) fn block<T: Storage + Element>(&self, x: &[T], y: &mut [T]) {
-        each1(x, y, self.on::<T>());
+    /// The op as an expression.
+    pub(super) fn written<'b>(&self, x: AnyExpr<'b>) -> AnyExpr<'b> {
+        fn go<'b, T: Plain>(op: &Clamp, x: AnyExpr<'b>) -> AnyExpr<'b> {
+            x.to::<T>().clamped(Expr::constant(saturate(op.lo)), Expr::constant(saturate(op.hi))).any()
+        }
+        for_dtype!(x.dtype(), T => go::<T>(self, x))
     }
 }
 

@@ -1,5 +1,6 @@
 use bytemuck::cast_slice;
 use remat_kernels::pointwise::{Map2, each2, map2};
+use remat_kernels::scalar::Ordered;
 use remat_types::{DType, Fact, Facts, Result, Storage, f16, for_storage, smallvec};
 use serde::{Deserialize, Serialize};
 
@@ -33,15 +34,26 @@ impl CompareFn {
     pub const ALL: &'static [CompareFn] =
         &[CompareFn::Eq, CompareFn::Ne, CompareFn::Lt, CompareFn::Le, CompareFn::Gt, CompareFn::Ge];
 
-    pub(super) fn loops<T: Storage>(self) -> Map2<T, u8> {
+    /// `a f b`.
+    #[inline(always)]
+    pub(super) fn of<T: Ordered>(self, a: T, b: T) -> T::Mask {
         match self {
-            CompareFn::Eq => |a, b, y| each2(a, b, y, |a, b| u8::from(a == b)),
-            CompareFn::Ne => |a, b, y| each2(a, b, y, |a, b| u8::from(a != b)),
-            CompareFn::Lt => |a, b, y| each2(a, b, y, |a, b| u8::from(a < b)),
-            CompareFn::Le => |a, b, y| each2(a, b, y, |a, b| u8::from(a <= b)),
-            CompareFn::Gt => |a, b, y| each2(a, b, y, |a, b| u8::from(a > b)),
-            CompareFn::Ge => |a, b, y| each2(a, b, y, |a, b| u8::from(a >= b)),
+            CompareFn::Eq => a.eq(b),
+            CompareFn::Ne => a.ne(b),
+            CompareFn::Lt => a.lt(b),
+            CompareFn::Le => a.le(b),
+            CompareFn::Gt => a.gt(b),
+            CompareFn::Ge => a.ge(b),
         }
+    }
+
+    pub(super) fn loops<T: Ordered<Mask = bool>>(self) -> Map2<T, u8> {
+        macro_rules! of_each {
+            ($($f:ident)*) => {
+                match self { $( CompareFn::$f => |a, b, y| each2(a, b, y, |a, b| u8::from(CompareFn::$f.of(a, b))), )* }
+            };
+        }
+        of_each! { Eq Ne Lt Le Gt Ge }
     }
 }
 
@@ -64,7 +76,7 @@ impl Op for Compare {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        fn go<T: Storage>(f: CompareFn, cx: &mut EvalCx<'_>) -> Result<()> {
+        fn go<T: Storage + Ordered<Mask = bool>>(f: CompareFn, cx: &mut EvalCx<'_>) -> Result<()> {
             let y = &mut cx.y[0];
             let (a, b) = (operand::<T>(&cx.x[0], y.shape())?, operand::<T>(&cx.x[1], y.shape())?);
             map2(cx.pool, &a, &b, y.slice_mut()?, &f.loops::<T>());

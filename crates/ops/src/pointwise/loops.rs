@@ -1,8 +1,18 @@
-//! The loops of one pointwise function, one per type it computes in; the types it has are the function's domain.
+//! The forms of one pointwise function: its loops, one per type it computes in, and itself as an expression of any of these
+//! types. The types it has are the function's domain.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use remat_kernels::pointwise::{Half, Map1, Map2, half_test, half1, half2, narrowed, widened};
+use remat_kernels::scalar::AnyExpr;
 use remat_types::{DType, Storage, bf16, f16};
+
+/// A function as an expression of the given ones, in the type that these have together; none outside its domain.
+pub(crate) type Written = for<'b> fn(DType, &[AnyExpr<'b>]) -> Option<AnyExpr<'b>>;
+
+/// The value of a function on floats of `dtype`, rounded to it once, or a Bool.
+pub(crate) fn rounded(y: AnyExpr<'_>, dtype: DType) -> AnyExpr<'_> {
+    if y.dtype() == DType::Bool { y } else { y.convert(dtype) }
+}
 
 /// Loops per computing type. F16 and BF16 compute in f32 and round once.
 macro_rules! loops_struct {
@@ -21,12 +31,13 @@ macro_rules! loops_struct {
             pub(crate) u32: Option<$map<u32, out!($out u32)>>,
             pub(crate) u64: Option<$map<u64, out!($out u64)>>,
             pub(crate) bool: Option<$map<u8, u8>>,
+            pub(crate) written: Written,
         }
 
         impl $name {
             pub(crate) const NONE: Self = $name {
                 f32: None, f64: None, i8: None, i16: None, i32: None, i64: None, u8: None, u16: None, u32: None,
-                u64: None, bool: None,
+                u64: None, bool: None, written: |_, _| None,
             };
 
             /// True if the function is defined on `dtype`.
@@ -65,51 +76,81 @@ loops_struct! {
     Loops2, Map2, same;
 }
 
-/// Loops of one scalar form for each named class of types: `float` (f32, f64), `signed`, `unsigned`, `bool`; `costly` is
-/// `float` for functions of which vectors take as long as the memory.
+/// Forms of one scalar function for each named class of types: `float` (f32, f64), `signed`, `unsigned`, `int` (both),
+/// `bool`; `costly` is `float` for functions of which vectors take as long as the memory. The function is generic, over `F`,
+/// `I` and `B`, and is named as its class.
 macro_rules! loops {
     ($kind:ident, $each:ident; $($class:ident |$($x:ident),+| $e:expr),+ $(,)?) => {{
+        $( loops!(@fn $kind $class ($($x),+) $e); )+
         let mut l = $crate::pointwise::loops::$kind::NONE;
-        $( loops!(@$class l, $each, ($($x),+), $e); )+
+        $( loops!(@$class l, $kind $each $class, ($($x),+)); )+
+        l.written = |dtype, given| {
+            $( loops!(@written $class dtype, given, ($($x),+)); )+
+            None
+        };
         l
     }};
-    (@float $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, f32 f64); };
-    (@costly $l:ident, each1, $x:tt, $e:expr) => { loops!(@set $l, each1_ahead, $x, $e, f32 f64); };
-    (@costly $l:ident, each2, $x:tt, $e:expr) => { loops!(@set $l, each2_ahead, $x, $e, f32 f64); };
-    (@signed $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, i8 i16 i32 i64); };
-    (@unsigned $l:ident, $each:ident, $x:tt, $e:expr) => { loops!(@set $l, $each, $x, $e, u8 u16 u32 u64); };
-    (@int $l:ident, $each:ident, $x:tt, $e:expr) => {
-        loops!(@set $l, $each, $x, $e, i8 i16 i32 i64 u8 u16 u32 u64);
-    };
-    (@bool $l:ident, each1, ($x:ident), $e:expr) => {
-        $l.bool = Some(|x, y| remat_kernels::pointwise::each1(x, y, |$x: u8| u8::from($e)));
-    };
-    (@bool $l:ident, each2, ($a:ident, $b:ident), $e:expr) => {
-        $l.bool = Some(|a, b, y| remat_kernels::pointwise::each2(a, b, y, |$a: u8, $b: u8| u8::from($e)));
-    };
-    (@set $l:ident, $each:ident, $x:tt, $e:expr, $($t:ident)+) => { $( loops!(@one $l, $each, $x, $e, $t); )+ };
-    (@one $l:ident, $each:ident, ($x:ident), $e:expr, $t:ident) => {
+
+    (@fn Tests1 float $x:tt $e:expr) => { loops!(@generic float F: $crate::pointwise::math::Real, F::Mask, $x $e); };
+    (@fn $kind:ident float $x:tt $e:expr) => { loops!(@generic float F: $crate::pointwise::math::Real, F, $x $e); };
+    (@fn $kind:ident costly $x:tt $e:expr) => { loops!(@generic costly F: $crate::pointwise::math::Real, F, $x $e); };
+    (@fn $kind:ident bool $x:tt $e:expr) => { loops!(@generic bool B: remat_kernels::scalar::Flag, B, $x $e); };
+    (@fn $kind:ident $ints:ident $x:tt $e:expr) => { loops!(@generic $ints I: remat_kernels::scalar::Int, I, $x $e); };
+    (@generic $f:ident $g:ident: $bound:path, $y:ty, ($($x:ident),+) $e:expr) => {
         // a function that is large would else be compiled by itself, without the vectors of the loop
-        $l.$t = Some(|x, y| {
+        #[inline(always)]
+        fn $f<$g: $bound>($($x: $g),+) -> $y { $e }
+    };
+
+    (@float $l:ident, $($how:tt)*) => { loops!(@set $l, f32 f64, $($how)*); };
+    (@costly $l:ident, $kind:ident each1 $($how:tt)*) => { loops!(@set $l, f32 f64, $kind each1_ahead $($how)*); };
+    (@costly $l:ident, $kind:ident each2 $($how:tt)*) => { loops!(@set $l, f32 f64, $kind each2_ahead $($how)*); };
+    (@signed $l:ident, $($how:tt)*) => { loops!(@set $l, i8 i16 i32 i64, $($how)*); };
+    (@unsigned $l:ident, $($how:tt)*) => { loops!(@set $l, u8 u16 u32 u64, $($how)*); };
+    (@int $l:ident, $($how:tt)*) => { loops!(@set $l, i8 i16 i32 i64 u8 u16 u32 u64, $($how)*); };
+    (@bool $l:ident, $kind:ident $each:ident $f:ident, $x:tt) => { loops!(@loop $l.bool, u8, $kind $each $f, $x); };
+    (@set $l:ident, $($t:ident)+, $kind:ident $each:ident $f:ident, $x:tt) => {
+        $( loops!(@loop $l.$t, $t, $kind $each $f, $x); )+
+    };
+    (@loop $l:ident.$at:ident, $t:ident, $kind:ident $each:ident $f:ident, ($($x:ident),+)) => {
+        $l.$at = Some(|$($x,)+ y| {
             remat_kernels::pointwise::$each(
-                x,
+                $($x,)+
                 y,
                 #[inline(always)]
-                |$x: $t| $e,
+                |$($x: $t),+| loops!(@stored $kind $f($($x),+)),
             )
         });
     };
-    (@one $l:ident, $each:ident, ($a:ident, $b:ident), $e:expr, $t:ident) => {
-        $l.$t = Some(|a, b, y| {
-            remat_kernels::pointwise::$each(
-                a,
-                b,
-                y,
-                #[inline(always)]
-                |$a: $t, $b: $t| $e,
-            )
-        });
+    (@stored Tests1 $value:expr) => { u8::from($value) };
+    (@stored $kind:ident $value:expr) => { $value };
+
+    (@written float $($rest:tt)*) => { loops!(@floats float $($rest)*); };
+    (@written costly $($rest:tt)*) => { loops!(@floats costly $($rest)*); };
+    (@written signed $($rest:tt)*) => { loops!(@types signed I8 i8 I16 i16 I32 i32 I64 i64, $($rest)*); };
+    (@written unsigned $($rest:tt)*) => { loops!(@types unsigned U8 u8 U16 u16 U32 u32 U64 u64, $($rest)*); };
+    (@written int $($rest:tt)*) => {
+        loops!(@types int I8 i8 I16 i16 I32 i32 I64 i64 U8 u8 U16 u16 U32 u32 U64 u64, $($rest)*);
     };
+    (@written bool $($rest:tt)*) => { loops!(@types bool Bool bool, $($rest)*); };
+    (@floats $f:ident $dtype:ident, $given:ident, $x:tt) => {
+        match $dtype {
+            remat_types::DType::F64 => loops!(@apply $f f64, $dtype, $given, $x),
+            dtype if dtype.is_float() => loops!(@apply $f f32, $dtype, $given, $x),
+            _ => {}
+        }
+    };
+    (@types $f:ident $($d:ident $t:ident)+, $dtype:ident, $given:ident, $x:tt) => {
+        match $dtype {
+            $( remat_types::DType::$d => loops!(@apply $f $t, $dtype, $given, $x), )+
+            _ => {}
+        }
+    };
+    (@apply $f:ident $t:ident, $dtype:ident, $given:ident, ($($x:ident),+)) => {{
+        let mut given = $given.iter();
+        $( let $x = given.next()?.to::<$t>(); )+
+        return Some($crate::pointwise::loops::rounded($f($($x),+).any(), $dtype));
+    }};
 }
 pub(crate) use loops;
 

@@ -12,6 +12,7 @@ mod binary_table;
 mod cast;
 mod clamp;
 mod compare;
+mod expression;
 mod fill;
 mod fused;
 mod fused_matmul;

@@ -361,7 +361,7 @@ fn fill(dtype: DType, x: &[u8], walk: &Walk, to: &mut [u8]) {
 
 impl Pointwise {
     /// The element type of the result.
-    fn dtype(&self, x: &[DType]) -> DType {
+    pub(super) fn dtype(&self, x: &[DType]) -> DType {
         match self {
             Pointwise::Compare(_) => DType::Bool,
             Pointwise::Cast(op) => op.dtype,

@@ -2,6 +2,7 @@
 
 mod compare;
 mod earlier_forms;
+mod expressions;
 mod harness;
 mod math;
 mod pointwise;
