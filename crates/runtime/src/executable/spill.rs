@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use remat_graph::plan::problem::SpillRates;
 use remat_types::Result;
 
-use crate::program::copies::{Copies, CopyStep};
-use crate::program::operands::Range;
-use crate::program::walk::Span;
-use crate::spill::{Flight, SpillFile, SpillTo};
+use remat_device::host::Range;
+use remat_device::program::Span;
+use remat_device::program::{Copies, CopyStep};
+use remat_device::spill::{Flight, SpillFile, SpillTo};
 
 /// The files of the runs of a program that makes copies: one for each that is under way at the same time.
 #[derive(Debug)]
