@@ -108,7 +108,6 @@ pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
 
 /// The name of a device and its budget, where a budget may stand in the place of the name. Errors: ValueError for a text that is
 /// neither.
-#[expect(clippy::type_complexity, reason = "a pair")]
 fn named<'a, 'py>(
     name: Option<&'a Bound<'py, PyAny>>,
     budget: Option<&'a Bound<'py, PyAny>>,

@@ -98,11 +98,7 @@ impl SpillFile {
     }
 
     /// Begins a run that uses `slots` slots, each at most `jobs` times on its way at once.
-    ///
-    /// # Safety
-    /// Until the flight is dropped, memory given to [`Flight::copy_out`] is not written and memory given to
-    /// [`Flight::copy_in`] neither read nor written, from that call on until [`Flight::wait`] for its slot.
-    pub unsafe fn begin(&mut self, slots: usize, jobs: usize) -> Flight<'_> {
+    pub fn begin(&mut self, slots: usize, jobs: usize) -> Flight<'_> {
         let mut s = self.shared.lock();
         s.pending.clear();
         s.pending.resize(slots, 0);
@@ -163,14 +159,20 @@ pub struct Flight<'f> {
 
 impl Flight<'_> {
     /// Begins to copy `memory` to slot `index`.
-    pub fn copy_out(&mut self, index: usize, slot: Slot, memory: *const u8) {
-        // SAFETY: what `begin` was promised.
+    ///
+    /// # Safety
+    /// The memory stays valid and is not written until [`Flight::wait`] for the slot, or the flight is dropped.
+    pub unsafe fn copy_out(&mut self, index: usize, slot: Slot, memory: *const u8) {
+        // SAFETY: the same promise; a flight that is dropped waits.
         unsafe { self.file.copy_out(index, slot, memory) };
     }
 
     /// Begins to copy slot `index` to `memory`. The copy out has ended: it was waited for.
-    pub fn copy_in(&mut self, index: usize, slot: Slot, memory: *mut u8) {
-        // SAFETY: what `begin` was promised.
+    ///
+    /// # Safety
+    /// The memory stays valid and is neither read nor written until [`Flight::wait`] for the slot, or the flight is dropped.
+    pub unsafe fn copy_in(&mut self, index: usize, slot: Slot, memory: *mut u8) {
+        // SAFETY: the same promise; a flight that is dropped waits.
         unsafe { self.file.copy_in(index, slot, memory) };
     }
 

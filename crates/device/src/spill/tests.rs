@@ -1,3 +1,8 @@
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each test touches memory only after its copies have been waited for"
+)]
+
 use std::fs::OpenOptions;
 
 use super::*;
@@ -21,15 +26,14 @@ fn what_went_out_comes_back() {
     assert_eq!(file.rates(), None);
     for run in 0..3 {
         let mut memory: Vec<Vec<u8>> = (0..3).map(|i| data(i + run)).collect();
-        // SAFETY: the vectors are touched only after the copies have been waited for.
-        let mut flight = unsafe { file.begin(3, 3) };
+        let mut flight = file.begin(3, 3);
         for (i, m) in memory.iter().enumerate() {
-            flight.copy_out(i, slots()[i], m.as_ptr());
+            unsafe { flight.copy_out(i, slots()[i], m.as_ptr()) };
         }
         (0..3).for_each(|i| flight.wait(i).expect("written"));
         memory.iter_mut().for_each(|m| m.fill(0));
         for (i, m) in memory.iter_mut().enumerate() {
-            flight.copy_in(i, slots()[i], m.as_mut_ptr());
+            unsafe { flight.copy_in(i, slots()[i], m.as_mut_ptr()) };
         }
         (0..3).for_each(|i| flight.wait(i).expect("read"));
         drop(flight);
@@ -53,16 +57,15 @@ fn bytes_across_blocks_come_back_to_other_addresses() {
             // Between two others that must stay as they are.
             let slots = [0, 1, 1 + bytes.div_ceil(BLOCK_BYTES)].map(|b| (b * BLOCK_BYTES) as u64);
             let around = [1u8; 16];
-            // SAFETY: the memory is touched only after the copies have been waited for.
-            let mut flight = unsafe { file.begin(3, 3) };
-            flight.copy_out(0, Slot { at: slots[0], bytes: 16 }, around.as_ptr());
-            flight.copy_out(2, Slot { at: slots[2], bytes: 16 }, around.as_ptr());
-            flight.copy_out(1, Slot { at: slots[1], bytes }, left[from..].as_ptr());
+            let mut flight = file.begin(3, 3);
+            unsafe { flight.copy_out(0, Slot { at: slots[0], bytes: 16 }, around.as_ptr()) };
+            unsafe { flight.copy_out(2, Slot { at: slots[2], bytes: 16 }, around.as_ptr()) };
+            unsafe { flight.copy_out(1, Slot { at: slots[1], bytes }, left[from..].as_ptr()) };
             (0..3).for_each(|i| flight.wait(i).expect("written"));
             let mut others = [[0u8; 16]; 2];
-            flight.copy_in(1, Slot { at: slots[1], bytes }, right[to..].as_mut_ptr());
-            flight.copy_in(0, Slot { at: slots[0], bytes: 16 }, others[0].as_mut_ptr());
-            flight.copy_in(2, Slot { at: slots[2], bytes: 16 }, others[1].as_mut_ptr());
+            unsafe { flight.copy_in(1, Slot { at: slots[1], bytes }, right[to..].as_mut_ptr()) };
+            unsafe { flight.copy_in(0, Slot { at: slots[0], bytes: 16 }, others[0].as_mut_ptr()) };
+            unsafe { flight.copy_in(2, Slot { at: slots[2], bytes: 16 }, others[1].as_mut_ptr()) };
             (0..3).for_each(|i| flight.wait(i).expect("read"));
             drop(flight);
             assert!(left[from..] == right[to..], "{bytes} bytes from {from} to {to}");
@@ -92,11 +95,10 @@ fn a_full_disk_is_an_error_of_this_run_alone() {
     let mut file = SpillFile::over(full, "folder".into()).expect("threads");
     for _ in 0..2 {
         let memory = data(0);
-        // SAFETY: the vector is only read, and outlives the flight.
-        let mut flight = unsafe { file.begin(2, 2) };
+        let mut flight = file.begin(2, 2);
         assert!(flight.wait(1).is_ok(), "nothing was written yet");
-        flight.copy_out(0, slots()[0], memory.as_ptr());
-        flight.copy_out(1, slots()[1], memory.as_ptr());
+        unsafe { flight.copy_out(0, slots()[0], memory.as_ptr()) };
+        unsafe { flight.copy_out(1, slots()[1], memory.as_ptr()) };
         let e = flight.wait(0).expect_err("the disk is full");
         assert_eq!(e.kind(), ErrorKind::Io);
         assert!(e.to_string().contains("write to a spill file in `folder`"), "{e}");
@@ -109,12 +111,11 @@ fn read_after(change: impl FnOnce(&std::fs::File)) -> remat_types::Error {
     let mut file = SpillFile::over(tempfile::tempfile().expect("a file"), "folder".into()).expect("threads");
     let mut memory = data(0);
     let disk = file.file().expect("a descriptor");
-    // SAFETY: the vector is touched only after the copies have been waited for.
-    let mut flight = unsafe { file.begin(1, 1) };
-    flight.copy_out(0, slots()[0], memory.as_ptr());
+    let mut flight = file.begin(1, 1);
+    unsafe { flight.copy_out(0, slots()[0], memory.as_ptr()) };
     flight.wait(0).expect("written");
     change(&disk);
-    flight.copy_in(0, slots()[0], memory.as_mut_ptr());
+    unsafe { flight.copy_in(0, slots()[0], memory.as_mut_ptr()) };
     flight.wait(0).expect_err("it was changed")
 }
 
