@@ -45,7 +45,7 @@ pub trait KernelSet: Debug + Send + Sync {
 
     /// Pairs (input, output) that may share storage when the input dies with the launch, as [`Op::overwrite`] has them: an output
     /// takes an input's bytes only where the kernel says so. Default: none.
-    fn overwrite<'o>(&'o self, _op: &'o dyn Op) -> &'o [(usize, usize)] {
+    fn overwrite<'o>(&self, _op: &'o dyn Op) -> &'o [(usize, usize)] {
         &[]
     }
 
@@ -126,7 +126,7 @@ impl KernelSet for HostKernels {
         self.host_kernel(op).map_or_else(|| op.layout(input), |k| k.layout(op, input))
     }
 
-    fn overwrite<'o>(&'o self, op: &'o dyn Op) -> &'o [(usize, usize)] {
+    fn overwrite<'o>(&self, op: &'o dyn Op) -> &'o [(usize, usize)] {
         self.host_kernel(op).map_or_else(|| op.overwrite(), |k| k.overwrite(op))
     }
 

@@ -1,4 +1,4 @@
-//! What is queued on a device: kernel calls with their operands, and points in the order of a stream.
+//! The commands of a device: kernel calls with their operands, copies to a file, and events that order streams.
 
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Layout, Shape};
@@ -53,7 +53,7 @@ pub struct OutBuffer<'a> {
 /// nothing else, but for `donated_from`.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
-    /// What to compute.
+    /// The op that the kernel computes.
     pub op: &'a OpRef,
     /// Where it is queued.
     pub stream: StreamId,
@@ -69,7 +69,7 @@ pub struct Launch<'a> {
     pub site: CallSite,
 }
 
-/// What a device knows of the time that a launch took.
+/// The measured time of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchTime {
     /// It has not run yet.

@@ -1,4 +1,4 @@
-//! What Remat asks of a device, and what it gives to whoever writes one.
+//! The interface that a device implements, and tools for implementing one.
 //!
 //! * [`Backend`]: memory by offset, launches on ordered streams, events between them.
 //! * [`KernelSet`]: what its kernels can do and what they need, answered from facts alone.
@@ -28,5 +28,5 @@ pub use host::{CommSpan, Communication};
 pub use kernels::{HostKernels, KernelSet, check_supported};
 pub use launch::{Buffer, Event, FileCopy, Launch, LaunchTime, OutBuffer, StreamId};
 pub use program::ValueView;
-pub use registry::{HostKernel, KernelKind, KernelRegistry};
+pub use registry::{HostKernel, KernelKind, KernelRegistry, check_written_bools};
 pub use run::{ProgramBody, ProgramLaunch, ProgramOwner};

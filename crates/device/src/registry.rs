@@ -1,16 +1,16 @@
 //! Kernels from outside, by kind of device and name of the op.
 //!
-//! What an op means is the op's; how a device computes it is a kernel's. The reference kernel of an op is beside it
-//! ([`Op::eval`]); a device has others of its own. This registry adds to them: kernels that a program brings along, for ops of its own or
-//! in place of those that are there. It is a value that options hold, so that two devices of one process may have different ones.
+//! An op defines the result, and a kernel computes it on a device. The file of each op contains its reference kernel ([`Op::eval`]), and
+//! each device has further kernels. A program can add kernels to a device: for ops that the program defines, or instead of the device's
+//! own. Device options hold the registry, so two devices of one process can have different kernels.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use remat_ops::{EvalCx, LayoutReq, Op};
-use remat_types::{Error, ErrorKind, Fact, Result};
+use remat_ops::{EvalCx, LayoutReq, Op, Registry};
+use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
 /// A sort of kernels: what a kind of device asks of each.
 pub trait KernelKind: Send + Sync + 'static {
@@ -36,7 +36,7 @@ pub trait HostKernel: Debug + Send + Sync + 'static {
     }
 
     /// Pairs (input, output) that may share storage. Default: none.
-    fn overwrite<'o>(&'o self, _op: &'o dyn Op) -> &'o [(usize, usize)] {
+    fn overwrite<'o>(&self, _op: &'o dyn Op) -> &'o [(usize, usize)] {
         &[]
     }
 }
@@ -45,30 +45,53 @@ impl KernelKind for dyn HostKernel {
     const DEVICE: &'static str = "cpu";
 }
 
+/// Errors (Value): an output of bools with another byte than 0 or 1. Kernels read bools, so a kernel from another language must not write
+/// other bytes.
+pub fn check_written_bools(cx: &mut EvalCx<'_>) -> Result<()> {
+    for (j, out) in cx.y.iter_mut().enumerate() {
+        if out.dtype() == DType::Bool && out.bytes_mut().iter().any(|b| *b > 1) {
+            let text = format!("the kernel wrote another byte than 0 or 1 to output {j}, of bools");
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+    }
+    Ok(())
+}
+
 /// See the module's note. Clones share what was added before.
 #[derive(Clone, Default)]
 pub struct KernelRegistry(Option<Arc<Kernels>>);
 
-type Kernels = BTreeMap<(&'static str, String), Arc<dyn Any + Send + Sync>>;
+/// By the name of the op: the kind of device, and the kernel there.
+type Kernels = BTreeMap<String, Vec<(&'static str, Arc<dyn Any + Send + Sync>)>>;
 
 impl KernelRegistry {
     /// Adds the kernel of an op for the devices of a kind. Ops have the name of [`OpDef::NAME`](remat_ops::OpDef::NAME), which for the
     /// rows of a table is the table's: `unary`. A fused op is one of its own, so a chain that contains the op does not come here.
     /// Errors (Value): the op has a kernel there already.
     pub fn with<K: KernelKind + ?Sized>(mut self, op: &str, kernel: Arc<K>) -> Result<KernelRegistry> {
-        let key = (K::DEVICE, op.to_owned());
-        let kernels = Arc::make_mut(self.0.get_or_insert_default());
-        if kernels.contains_key(&key) {
+        let of_op = Arc::make_mut(self.0.get_or_insert_default()).entry(op.to_owned()).or_default();
+        if of_op.iter().any(|k| k.0 == K::DEVICE) {
             let text = format!("op `{op}` has a kernel of its own for {} already", K::DEVICE);
             return Err(Error::new(ErrorKind::Value, text));
         }
-        kernels.insert(key, Arc::new(kernel));
+        of_op.push((K::DEVICE, Arc::new(kernel)));
         Ok(self)
+    }
+
+    /// [`KernelRegistry::with`] for a kernel from another language, whose op must be built in. Errors (Value): also a name that no
+    /// built-in op has.
+    pub fn with_foreign(self, op: &str, kernel: Arc<dyn HostKernel>) -> Result<KernelRegistry> {
+        if Registry::builtin().entry(op).is_none() {
+            let text = format!("there is no operator `{op}`; `remat ops` lists their names");
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        self.with(op, kernel)
     }
 
     /// The kernel of an op for a kind of device.
     pub fn get<K: KernelKind + ?Sized>(&self, op: &dyn Op) -> Option<&Arc<K>> {
-        self.0.as_ref()?.get(&(K::DEVICE, op.name().to_owned()))?.downcast_ref()
+        let of_op = self.0.as_ref()?.get(op.name())?;
+        of_op.iter().find(|k| k.0 == K::DEVICE)?.1.downcast_ref()
     }
 
     /// True without any kernel.
@@ -91,6 +114,9 @@ impl Eq for KernelRegistry {}
 
 impl Debug for KernelRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.iter().flat_map(|kernels| kernels.keys())).finish()
+        let of_op = |(op, kernels): (&String, &Vec<(&'static str, _)>)| {
+            kernels.iter().map(|k| format!("{op} for {}", k.0)).collect::<Vec<_>>()
+        };
+        f.debug_set().entries(self.0.iter().flat_map(|all| all.iter().flat_map(of_op))).finish()
     }
 }

@@ -16,7 +16,7 @@ pub struct ProgramLaunch<'a, 'l> {
     /// Where the block of its constants begins in the arena, if the device's kernels ask for one
     /// ([`KernelSet::holds_constants`](crate::KernelSet::holds_constants)). It is there when the run begins.
     pub constants_at: Option<usize>,
-    /// What runs.
+    /// The program itself.
     pub body: ProgramBody<'a>,
 }
 

@@ -50,7 +50,7 @@ impl KernelSet for EmulatedKernels {
         self.host.layout(op, input)
     }
 
-    fn overwrite<'o>(&'o self, op: &'o dyn Op) -> &'o [(usize, usize)] {
+    fn overwrite<'o>(&self, op: &'o dyn Op) -> &'o [(usize, usize)] {
         self.host.overwrite(op)
     }
 

@@ -6,9 +6,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
-use remat::ops::{EvalCx, Op, Registry};
+use remat::ops::{EvalCx, Op};
+use remat::runtime::device::check_written_bools;
 use remat::runtime::{HostKernel, KernelRegistry};
-use remat::types::{Callback, DType, Error, ErrorKind, Result};
+use remat::types::{Callback, Error, ErrorKind, Result};
 
 use crate::{dtype, error};
 
@@ -50,31 +51,22 @@ impl PyKernel {
                 return Err(PyValueError::new_err(format!("the kernel resized output {j}")));
             }
             to.copy_from_slice(&written);
-            if out.dtype() == DType::Bool && written.iter().any(|b| *b > 1) {
-                return Err(PyValueError::new_err(format!(
-                    "the kernel wrote another byte than 0 or 1 to output {j}, of bools"
-                )));
-            }
         }
-        Ok(())
+        check_written_bools(cx).map_err(|e| error::exception(py, &e))
     }
 }
 
 /// Kernels by the name of their operator. Errors: ValueError for a name that no operator has.
 pub(crate) fn registry(kernels: Option<&Bound<'_, PyDict>>) -> PyResult<KernelRegistry> {
-    let (mut all, known) = (KernelRegistry::default(), Registry::builtin());
+    let mut all = KernelRegistry::default();
     let Some(kernels) = kernels else { return Ok(all) };
     for (name, f) in kernels {
         let name: String = name.extract()?;
-        if known.entry(&name).is_none() {
-            let text = format!("there is no operator `{name}`; `remat ops` lists their names");
-            return Err(PyValueError::new_err(text));
-        }
         if !f.is_callable() {
             return Err(PyValueError::new_err(format!("the kernel of `{name}` cannot be called")));
         }
         let kernel: Arc<dyn HostKernel> = Arc::new(PyKernel(f.unbind()));
-        all = all.with(&name, kernel).map_err(|e| error::exception(kernels.py(), &e))?;
+        all = all.with_foreign(&name, kernel).map_err(|e| error::exception(kernels.py(), &e))?;
     }
     Ok(all)
 }

@@ -49,7 +49,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// The device that computes, with one arena for the run [default: this thread and others of the processor]
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Device::NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Device::names()))]
     device: Option<String>,
     /// Most bytes of the run, weights included, of which a percentage is of what it takes without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]

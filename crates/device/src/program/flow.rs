@@ -71,7 +71,7 @@ pub fn branch(choice: i64, branches: usize) -> Result<usize> {
 /// A program that runs again and again on what it gave before; as the operator `loop` describes its operands.
 #[derive(Clone, Debug)]
 pub struct LoopProgram {
-    /// What runs in each step.
+    /// The program that each step of the loop runs.
     pub body: Arc<Program>,
     /// The number of steps, or the most.
     pub trips: usize,

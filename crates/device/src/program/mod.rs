@@ -75,7 +75,7 @@ pub struct OutputSlot {
 /// One kernel call.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What is computed.
+    /// The op that the step computes.
     pub op: OpRef,
     /// What runs instead of the op's kernel, if the op runs programs.
     pub flow: Option<Flow>,
@@ -93,7 +93,7 @@ pub struct Step {
     pub scope: Option<Arc<str>>,
 }
 
-/// What a program is made of.
+/// The fields of a [`Program`].
 #[derive(Debug, Default)]
 pub struct ProgramParts {
     /// The threads that its kernels use: workspaces depend on them.
@@ -116,14 +116,14 @@ pub struct ProgramParts {
     pub copies: Option<Copies>,
 }
 
-/// Parts that fit each other: see the module's note.
+/// A checked program: see the module's note.
 #[derive(Debug)]
 pub struct Program {
     parts: ProgramParts,
     constants: ConstantBlock,
 }
 
-/// Where constants lie in the block of a program: its own, then those of what each step runs, each in a place of its own.
+/// Offsets in the block of constants: the program's own constants, then those of the programs that each step runs.
 #[derive(Debug, Default)]
 struct ConstantBlock {
     bytes: usize,

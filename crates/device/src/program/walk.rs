@@ -197,7 +197,7 @@ fn run_flow<M: Machine>(m: &mut M, flow: &super::flow::Flow, i: usize, frame: &F
     flow.run(m, &Given { x: &x, y: &y, arena, constants })
 }
 
-/// What a program within another runs on.
+/// The memory of a program that a step of another program runs.
 #[derive(Clone, Copy)]
 pub struct Given<'g, S> {
     /// Inputs.

@@ -3,7 +3,8 @@
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 
-use remat_ops::{EvalCx, Op, Registry};
+use remat_ops::{EvalCx, Op};
+use remat_runtime::device::check_written_bools;
 use remat_runtime::{HostKernel, KernelRegistry};
 use remat_types::{DType, Error, ErrorKind, Result};
 
@@ -56,22 +57,18 @@ pub struct remat_kernel {
     pub user: *mut c_void,
 }
 
-type Run =
-    unsafe extern "C" fn(*mut c_void, *const c_char, *const remat_operand, usize, *const remat_operand, usize) -> i32;
-
 #[derive(Debug)]
-struct CallersKernel {
-    run: Run,
-    user: *mut c_void,
-}
+struct CallersKernel(remat_kernel);
 
-// SAFETY: `user` is only given back to the caller's function, which the header says is called on any thread.
+// SAFETY: the name is not read again, and `user` is only given back to the caller's function, which the header says is called on any thread.
 unsafe impl Send for CallersKernel {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CallersKernel {}
 
 impl HostKernel for CallersKernel {
     fn run(&self, op: &dyn Op, cx: &mut EvalCx<'_>) -> Result<()> {
+        let no_function = || Error::new(ErrorKind::Internal, "a kernel without a function");
+        let (run, user) = (self.0.run.ok_or_else(no_function)?, self.0.user);
         let description = CString::new(op.to_json()?.to_string())
             .map_err(|e| Error::new(ErrorKind::Internal, "a description with a zero byte").with_source(e))?;
         let dims: Vec<Vec<i64>> = (cx.x.iter().map(|x| x.shape()))
@@ -101,17 +98,11 @@ impl HostKernel for CallersKernel {
             y.push(operand(dtype, dims, bytes.as_mut_ptr(), bytes.len()));
         }
         // SAFETY: the caller's function with its own `user`; all that it is pointed to outlives the call, and it writes to outputs alone.
-        let code = unsafe { (self.run)(self.user, description.as_ptr(), x.as_ptr(), x.len(), y.as_ptr(), y.len()) };
+        let code = unsafe { run(user, description.as_ptr(), x.as_ptr(), x.len(), y.as_ptr(), y.len()) };
         if code != 0 {
             return Err(Error::new(ErrorKind::Value, format!("the caller's kernel gave {code}")));
         }
-        for (j, out) in cx.y.iter_mut().enumerate() {
-            if out.dtype() == DType::Bool && out.bytes_mut().iter().any(|b| *b > 1) {
-                let text = format!("the caller's kernel wrote another byte than 0 or 1 to output {j}, of bools");
-                return Err(Error::new(ErrorKind::Value, text));
-            }
-        }
-        Ok(())
+        check_written_bools(cx)
     }
 }
 
@@ -128,18 +119,14 @@ pub(super) unsafe fn registry(kernels: *const remat_kernel, n: usize) -> Done<Ke
     if kernels.is_null() {
         return Ok(all);
     }
-    let known = Registry::builtin();
     // SAFETY: the caller's promise.
     for k in unsafe { elements(kernels, n, "kernels") }? {
         // SAFETY: the caller's promise.
         let name = unsafe { text(k.op, "op of a kernel") }?;
-        let Some(run) = k.run else {
+        if k.run.is_none() {
             return Err(Failed::value(format!("the kernel of `{name}` has no function")));
-        };
-        if known.entry(name).is_none() {
-            return Err(Failed::value(format!("a kernel of `{name}`, which is no operator")));
         }
-        all = all.with(name, Arc::new(CallersKernel { run, user: k.user }) as Arc<dyn HostKernel>)?;
+        all = all.with_foreign(name, Arc::new(CallersKernel(*k)))?;
     }
     Ok(all)
 }

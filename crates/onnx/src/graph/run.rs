@@ -126,7 +126,8 @@ impl Shared {
         self.run(graph, inputs, None)
     }
 
-    /// What a rule gives for inputs that are all known, while a function is traced: computed outside of the trace, so that sizes which follow from shapes by way of floats or of long vectors stay numbers, and leave no nodes.
+    /// The results of a rule whose inputs are all known while a function is traced. They are computed outside of the trace, so that sizes
+    /// which follow from shapes by way of floats or of long vectors stay numbers and leave no nodes.
     /// `None` if an input is not known, or an output is too large to be.
     fn fold(&self, rule: Rule, cx: &Cx<'_>) -> Result<Option<Vec<Value>>> {
         let known = |v: &Option<Value>| match v {

@@ -170,7 +170,9 @@ impl CompiledGraph {
     /// where kernels read the host's. Errors: those of [`Channel::put`].
     pub(crate) fn resident_constants(&self, channel: &Channel) -> Result<Option<Handle>> {
         let now = channel.resident_constants(&self.executable)?;
-        self.constants.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&now);
+        if now.is_some() {
+            self.constants.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&now);
+        }
         Ok(now)
     }
 

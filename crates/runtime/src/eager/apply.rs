@@ -110,7 +110,7 @@ impl Worker {
         }
         let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
         let mut taken: SmallVec<[(usize, usize); 2]> = SmallVec::new();
-        for (i, j) in self.overwrite(&a.op) {
+        for &(i, j) in self.overwrite(&a.op) {
             let is_free = i < x.len() && j < a.facts.len() && taken.iter().all(|t| t.0 != i && t.1 != j);
             let is_dying = is_free && a.x[i].1 && self.table[x[i].storage].handles == 1;
             // Whether an update of what others are made of goes in place is decided when it runs.

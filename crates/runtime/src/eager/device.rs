@@ -99,6 +99,16 @@ impl Drop for Shared {
     }
 }
 
+type OpenDevice = fn(DeviceOptions) -> Result<Device>;
+
+/// The devices of this build, by name.
+static KINDS: &[(&str, OpenDevice)] = &[
+    ("cpu", Device::cpu),
+    ("dry", Device::dry),
+    #[cfg(feature = "emulated")]
+    ("emulated", |options| Device::with_backend(remat_emulated::EmulatedOptions::default().open()?, options)),
+];
+
 /// A device: an arena, ordered streams and the worker that runs them. Clones share it; when the last clone, channel
 /// and handle is gone it drains its queue and joins its worker.
 #[derive(Clone)]
@@ -118,21 +128,20 @@ impl Device {
     ///
     /// Errors: Value for a name of no device, and what opening it gives.
     pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
-        match name {
-            "cpu" => Device::cpu(options),
-            "dry" => Device::dry(options),
-            #[cfg(feature = "emulated")]
-            "emulated" => Device::with_backend(remat_emulated::EmulatedOptions::default().open()?, options),
-            _ => {
-                let text = format!("there is no device `{name}`; this build has {}", Device::NAMES.join(", "));
+        match KINDS.iter().find(|kind| kind.0 == name) {
+            Some((_, open)) => open(options),
+            None => {
+                let all: Vec<&str> = Device::names().collect();
+                let text = format!("there is no device `{name}`; this build has {}", all.join(", "));
                 Err(Error::new(ErrorKind::Value, text))
             }
         }
     }
 
     /// The names that [`Device::open`] takes in this build.
-    pub const NAMES: &'static [&'static str] =
-        if cfg!(feature = "emulated") { &["cpu", "dry", "emulated"] } else { &["cpu", "dry"] };
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KINDS.iter().map(|kind| kind.0)
+    }
 
     /// The CPU. Errors: Value for an option outside its domain, Io if the address range cannot be mapped.
     pub fn cpu(options: DeviceOptions) -> Result<Device> {

@@ -263,7 +263,7 @@ impl Worker {
             donated_from[0] = again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]));
             return donated_from;
         }
-        for (i, j) in self.overwrite(op) {
+        for &(i, j) in self.overwrite(op) {
             let is_free = i < x.len() && j < y.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
             // The log's sizes assume that the output takes the input's bytes, also where nothing reads the output any more.
             let is_for_nothing = scratch.contains(&y[j]) && !self.schedule.is_acting();

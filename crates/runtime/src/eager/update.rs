@@ -47,7 +47,7 @@ impl Worker {
     ) -> std::result::Result<SmallVec<[Option<usize>; 2]>, OpFailure> {
         let mut donated_from: SmallVec<[Option<usize>; 2]> = SmallVec::new();
         a.y.iter().for_each(|_| donated_from.push(None));
-        for (i, j) in self.overwrite(&a.op) {
+        for &(i, j) in self.overwrite(&a.op) {
             let free =
                 i < x.len() && j < donated_from.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
             if free && self.may_take(a, x, i, &a.facts[j])? {

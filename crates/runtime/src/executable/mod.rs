@@ -222,13 +222,10 @@ impl Executable {
         self.program.steps.iter().map(of).fold(stall, u64::saturating_add)
     }
 
-    /// The block of its constants, for a device that holds them: one more input of its runs there, after the states. `None` where there
-    /// are none, or the kernels read the host's. Errors: those of [`HostTensor::zeros`].
+    /// The block of its constants, for a device that holds them: one more input of its runs there, after the states. `None` without any. Errors: those of [`HostTensor::zeros`].
     pub(crate) fn constant_block(&self) -> Result<Option<HostTensor>> {
-        match self.kernels.holds_constants() && self.program.constant_bytes() > 0 {
-            true => self.program.constant_block().map(Some),
-            false => Ok(None),
-        }
+        let has_constants = self.program.constant_bytes() > 0;
+        has_constants.then(|| self.program.constant_block()).transpose()
     }
 
     /// True for the fact of that block.

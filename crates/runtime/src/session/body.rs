@@ -83,7 +83,8 @@ impl Body {
         given.reserve(bytes, options.allocate.as_ref())?;
         given.slice()?.fill(0);
         let body = Body {
-            pool: Pool::new(exe.program.threads),
+            // a device has threads of its own
+            pool: Pool::new(if options.device.is_some() { 1 } else { exe.program.threads }),
             given,
             x,
             y,

@@ -66,8 +66,8 @@ impl Worker {
     }
 
     /// Pairs (input, output) that may share storage when the input dies with a call: what the device's kernel says.
-    pub(in crate::eager) fn overwrite(&self, op: &OpRef) -> SmallVec<[(usize, usize); 2]> {
-        SmallVec::from_slice(self.launcher.kernels.overwrite(&**op))
+    pub(in crate::eager) fn overwrite<'o>(&self, op: &'o OpRef) -> &'o [(usize, usize)] {
+        self.launcher.kernels.overwrite(&**op)
     }
 
     /// The scratch memory of a call, as [`Worker::run`] will place it.

@@ -92,7 +92,7 @@ impl Worker {
     fn taken_bytes(&self, recipe: RecipeId, goes: &[StorageId]) -> usize {
         let r = &self.table[recipe];
         let (mut givers, mut takers): (SmallVec<[usize; 2]>, SmallVec<[usize; 2]>) = Default::default();
-        for (i, j) in self.overwrite(&r.op) {
+        for &(i, j) in self.overwrite(&r.op) {
             let does_fit = i < r.x.len() && j < r.y.len() && !givers.contains(&i) && !takers.contains(&j);
             if !does_fit || !self.is_whole(&r.x, i, &r.facts[j]) {
                 continue;

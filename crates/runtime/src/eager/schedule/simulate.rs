@@ -262,7 +262,7 @@ impl Worker {
             let is_alone = self.schedule.residents.get(&id).is_some_and(|r| r.pins == 1 && r.wanted <= reads);
             is_alone && s.handles == 0 && s.recipe.is_some()
         };
-        let pairs = self.overwrite(&r.op).into_iter().filter(|p| p.1 == 0 && p.0 < r.x.len());
+        let pairs = self.overwrite(&r.op).iter().filter(|p| p.1 == 0 && p.0 < r.x.len());
         let mut free = pairs.filter(|p| self.is_whole(&r.x, p.0, &r.facts[0])).map(|p| r.x[p.0].storage);
         free.find(|id| is_free(*id))
     }

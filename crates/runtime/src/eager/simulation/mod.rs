@@ -172,7 +172,7 @@ impl KernelSet for RecordedKernels {
         op.layout(input)
     }
 
-    fn overwrite<'o>(&'o self, op: &'o dyn Op) -> &'o [(usize, usize)] {
+    fn overwrite<'o>(&self, op: &'o dyn Op) -> &'o [(usize, usize)] {
         op.overwrite()
     }
 

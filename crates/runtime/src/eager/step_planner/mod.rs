@@ -338,7 +338,7 @@ impl Worker {
         // The facts may have gone into the recipe by now.
         let Some((dtype, shape)) = events.last().and_then(|e| e.types.last().cloned()) else { return SmallVec::new() };
         let fact = Fact::new(dtype, shape);
-        let of_it = self.overwrite(&a.op).into_iter().filter(|p| p.1 == 0 && p.0 < x.len()).map(|p| p.0);
+        let of_it = self.overwrite(&a.op).iter().filter(|p| p.1 == 0 && p.0 < x.len()).map(|p| p.0);
         of_it.filter(|i| self.is_whole(x, *i, &fact)).filter_map(|i| u8::try_from(i).ok()).collect()
     }
 

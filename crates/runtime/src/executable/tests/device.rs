@@ -205,7 +205,7 @@ impl KernelSet for Roomy {
         LayoutReq::Contiguous
     }
 
-    fn overwrite<'o>(&'o self, op: &'o dyn Op) -> &'o [(usize, usize)] {
+    fn overwrite<'o>(&self, op: &'o dyn Op) -> &'o [(usize, usize)] {
         self.0.overwrite(op)
     }
 
