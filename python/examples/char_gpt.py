@@ -158,7 +158,7 @@ def main():
     parser.add_argument("--json", help="write losses and times to this file")
     args = parser.parse_args()
 
-    device = remat.Device(args.memory_budget, threads=args.threads)
+    device = remat.Device(budget=args.memory_budget, threads=args.threads)
     remat.set_default_device(device)
     remat.manual_seed(args.seed)
     text = example_data.text()

@@ -58,6 +58,7 @@ bool: dtype
 class Device:
     def __new__(
         cls,
+        name: Union[int, str, None] = None,
         budget: Union[int, str, None] = None,
         threads: Optional[int] = None,
         spill: Union[str, os.PathLike[str], None] = None,
@@ -67,6 +68,7 @@ class Device:
         always_record: _bool = False,
         ranks: Optional[Communicator] = None,
         recompute_limit: _int = 8,
+        kernels: Optional[Dict[str, Callable[[Dict[str, Any], List[memoryview], List[memoryview]], None]]] = None,
     ) -> Device: ...
     @property
     def name(self) -> str: ...

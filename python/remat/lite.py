@@ -51,7 +51,8 @@ class Network:
     """A model that was read: a path, or the bytes of a file.
 
     `memory_budget` is the most bytes of a session with the weights that it reads; what does not fit is computed again, with the same
-    bits. `threads` compute, on the processors `affinity` if given (Linux). `outputs` are the names of those that are computed. `fixed`
+    bits. `threads` compute, on the processors `affinity` if given (Linux); with `device`, a name that `remat.Device` takes, a device
+    does, which has one arena for all sessions. `outputs` are the names of those that are computed. `fixed`
     are inputs that are always these tensors. `level` is what passes may do, 0 to 3: at most 2 keeps every bit. `half` is float16 or
     bfloat16 to store values between operators as. `spill_to` is a folder for weights that do not fit. `key` is that of a file whose
     weights are encrypted: 32 bytes.
@@ -68,11 +69,12 @@ class Network:
         self, source: Union[PathLike, bytes], *, memory_budget: Union[int, str, None] = None, threads: Optional[int] = None,
         affinity: Optional[Sequence[int]] = None, outputs: Optional[Sequence[str]] = None,
         fixed: Optional[Mapping[str, Any]] = None, level: int = 3, half: Optional[DTypeLike] = None,
-        spill_to: Optional[PathLike] = None, key: Optional[bytes] = None,
+        spill_to: Optional[PathLike] = None, key: Optional[bytes] = None, device: Optional[str] = None,
     ):
         options = {
             "memory_budget": memory_budget, "threads": threads, "affinity": None if affinity is None else list(affinity),
             "outputs": None if outputs is None else list(outputs), "level": level, "half": half, "spill_to": spill_to, "key": key,
+            "device": device,
             "fixed": [(n, as_input(v, default_device())) for n, v in (fixed or {}).items()],
         }
         if isinstance(source, (bytes, bytearray, memoryview)):

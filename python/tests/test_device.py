@@ -20,7 +20,7 @@ def test_budgets_are_numbers_and_texts():
     for wrong in ["50%", "lots", "64", "-1MiB", "0B", "nanMiB", 1.5, 0, -1, True, False]:
         with pytest.raises(ValueError, match="no budget"):
             remat.Device(budget=wrong)
-    for wrong in [{"threads": 0}, {"budget": 1 << 60}, {"foresight": "x"}, {"async_level": "x"}]:
+    for wrong in [{"threads": 0}, {"recompute_limit": -1}, {"recompute_limit": 1 << 40}, {"budget": 1 << 60}, {"foresight": "x"}, {"async_level": "x"}]:
         with pytest.raises(ValueError):
             remat.Device(**wrong)
 

@@ -27,7 +27,7 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
     Layer { may_be_unsafe: true, ..library(role, uses) }
 }
 
-/// `{types <- kernels, comm; linalg} <- ops <- graph <- runtime <- tensor <- nn <- remat; comm <- mpi <- nn; tensor <- onnx <- lite;
+/// `{types <- kernels, comm; linalg} <- ops <- graph <- device <- cpu <- runtime <- tensor <- nn <- remat; comm <- mpi <- nn; tensor <- onnx <- lite;
 /// {remat, digits, lite} <- cli, python`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
 /// operators are exist as methods of tensors, and a second set over graphs would be a second vocabulary.
 pub(crate) const LAYERS: &[Layer] = &[
@@ -39,7 +39,10 @@ pub(crate) const LAYERS: &[Layer] = &[
     unsafe_library("mpi", &["comm"]),
     library("ops", &["kernels", "linalg", "comm"]),
     library("graph", &["ops"]),
-    unsafe_library("runtime", &["graph"]),
+    unsafe_library("device", &["graph"]),
+    unsafe_library("cpu", &["device"]),
+    unsafe_library("emulated", &["device"]),
+    unsafe_library("runtime", &["cpu", "emulated"]),
     library("tensor", &["runtime"]),
     Layer { private_to: Some("nn"), is_library: false, ..library("derive", &[]) },
     library("nn", &["tensor", "mpi"]),

@@ -114,43 +114,6 @@ typedef int32_t remat_status;
 #endif // __cplusplus
 
 /**
- * What an input or output is.
- */
-enum remat_kind
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
-    /**
-     * Something else, or the model does not say.
-     */
-    REMAT_KIND_UNKNOWN = 0,
-    /**
-     * A tensor.
-     */
-    REMAT_KIND_TENSOR = 1,
-    /**
-     * Strings.
-     */
-    REMAT_KIND_TEXT = 2,
-    /**
-     * A sequence.
-     */
-    REMAT_KIND_SEQUENCE = 3,
-    /**
-     * A value, or none.
-     */
-    REMAT_KIND_OPTIONAL = 4,
-};
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum remat_kind remat_kind;
-#else
-typedef int32_t remat_kind;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
-
-/**
  * The type of a tensor's elements.
  */
 enum remat_dtype
@@ -220,6 +183,43 @@ enum remat_dtype
 typedef enum remat_dtype remat_dtype;
 #else
 typedef int32_t remat_dtype;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What an input or output is.
+ */
+enum remat_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Something else, or the model does not say.
+     */
+    REMAT_KIND_UNKNOWN = 0,
+    /**
+     * A tensor.
+     */
+    REMAT_KIND_TENSOR = 1,
+    /**
+     * Strings.
+     */
+    REMAT_KIND_TEXT = 2,
+    /**
+     * A sequence.
+     */
+    REMAT_KIND_SEQUENCE = 3,
+    /**
+     * A value, or none.
+     */
+    REMAT_KIND_OPTIONAL = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum remat_kind remat_kind;
+#else
+typedef int32_t remat_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -294,6 +294,66 @@ typedef void (*remat_start)(void *user, const struct remat_session *session);
  * returns or a remat_done is called; remat_last_error has the text of an error here. For the rest as remat_start.
  */
 typedef void (*remat_finish)(void *user, const struct remat_session *session, remat_status status);
+
+/**
+ * A tensor that a kernel reads or writes, row-major.
+ */
+typedef struct remat_operand {
+    /**
+     * Its elements. Those of an input must not be written.
+     */
+    void *data;
+    /**
+     * Bytes of all elements.
+     */
+    size_t bytes;
+    /**
+     * Its extents.
+     */
+    const int64_t *dims;
+    /**
+     * How many extents it has.
+     */
+    size_t rank;
+    /**
+     * The type of its elements.
+     */
+    remat_dtype dtype;
+    /**
+     * 0.
+     */
+    int32_t reserved;
+} remat_operand;
+
+/**
+ * Computes an operator: writes all elements of the outputs, and gives 0, or another number that its error tells. `op` is the operator with
+ * its parameters as JSON. It is called on whatever thread runs, for several sessions at once if they run at once. What it is given ends
+ * with the call. It must return: no exception and no longjmp may leave it.
+ */
+typedef int32_t (*remat_kernel_run)(void *user,
+                                    const char *op,
+                                    const struct remat_operand *inputs,
+                                    size_t input_count,
+                                    const struct remat_operand *outputs,
+                                    size_t output_count);
+
+/**
+ * A kernel of the caller's for one operator, in place of the one that is there.
+ */
+typedef struct remat_kernel {
+    /**
+     * The operator's name, as `remat ops` has it.
+     */
+    const char *op;
+    /**
+     * The kernel. It is called until the last network and session with these options are freed.
+     */
+    remat_kernel_run run;
+    /**
+     * Passed to run.
+     */
+    void *user;
+} remat_kernel;
 
 /**
  * How a network is loaded and run. remat_options_init sets all fields to what stands here as "unless set".
@@ -374,6 +434,20 @@ typedef struct remat_options {
      * How many numbers there are at processors.
      */
     size_t processor_count;
+    /**
+     * The name of the device that computes: "cpu", or another that this build has. It has one arena for all sessions of the network,
+     * within the budget. NULL, unless set: the calling thread computes.
+     */
+    const char *device;
+    /**
+     * Kernels of the caller's, for networks on the processor: in place of those that are there. What is computed when the model is read
+     * has the operators' own. NULL, unless set: none.
+     */
+    const struct remat_kernel *kernels;
+    /**
+     * How many there are at kernels.
+     */
+    size_t kernel_count;
 } remat_options;
 
 /**

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex};
 
 use remat_onnx::{Port, Value};
-use remat_runtime::{Device, DeviceOptions, RunHooks, SessionOptions};
+use remat_runtime::{Device, RunHooks, SessionOptions};
 use remat_tensor::{Tensor, no_grad};
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, Storage};
 
@@ -139,13 +139,11 @@ impl Eager {
         if self.has_budget() {
             state.plans.clear();
         }
-        let device = DeviceOptions {
-            threads: self.options.threads,
-            budget_bytes: self.options.memory_budget,
-            spill: self.options.spill()?,
-            ..DeviceOptions::default()
+        let device = match &self.options.session.device {
+            Some(device) => device.clone(),
+            None => Device::cpu(self.options.on_device()?)?,
         };
-        let network = self.model(state)?.on(&Device::cpu(device)?)?;
+        let network = self.model(state)?.on(&device)?;
         state.network = Some(network.clone());
         Ok(network)
     }

@@ -96,6 +96,7 @@ impl Network {
 
     fn new(source: Source, options: Options) -> Result<Network> {
         options.check()?;
+        let options = options.opened()?;
         let affinity = Affinity::new(options.affinity.as_deref())?;
         let model = Model::whole(&source, &options)?;
         let operators = model.operators();

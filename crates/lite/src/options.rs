@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use remat_graph::ir::Key;
 use remat_graph::passes::PassOptions;
 use remat_runtime::compile::CompileOptions;
-use remat_runtime::{DeviceOptions, SessionOptions, SpillTo};
+use remat_runtime::{Device, DeviceOptions, KernelRegistry, SessionOptions, SpillTo};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
 /// Options of a [`Network`](crate::Network).
@@ -34,6 +34,11 @@ pub struct Options {
     pub spill_to: Option<PathBuf>,
     /// The key of a file whose weights are encrypted.
     pub key: Option<Key>,
+    /// The device that computes, by its name ([`Device::open`]); unless set, the calling thread does with `threads`. A device has one
+    /// arena for all sessions of the network, within the budget.
+    pub device: Option<String>,
+    /// Kernels that the program brings, in place of the processor's. What is computed when the model is read has the operators' own.
+    pub kernels: KernelRegistry,
     /// Where the memory of sessions comes from, and whether they share their workspace.
     pub session: SessionOptions,
 }
@@ -50,6 +55,8 @@ impl Default for Options {
             fixed: Vec::new(),
             spill_to: None,
             key: None,
+            device: None,
+            kernels: KernelRegistry::default(),
             session: SessionOptions::default(),
         }
     }
@@ -70,6 +77,21 @@ impl Options {
             return wrong(format!("option `level` is {}; there are 0 to 3", self.level));
         }
         Ok(())
+    }
+
+    /// With the device that they name. Errors: those of [`Device::open`], and of [`Options::spill`].
+    pub(crate) fn opened(mut self) -> Result<Options> {
+        if let Some(name) = &self.device {
+            self.session.device = Some(Device::open(name, self.on_device()?)?);
+        }
+        Ok(self)
+    }
+
+    /// Options of a device that computes for the network. Errors: those of [`Options::spill`].
+    pub(crate) fn on_device(&self) -> Result<DeviceOptions> {
+        let (threads, budget_bytes, spill) = (self.threads, self.memory_budget, self.spill()?);
+        let kernels = self.kernels.clone();
+        Ok(DeviceOptions { threads, budget_bytes, spill, kernels, ..DeviceOptions::default() })
     }
 
     pub(crate) fn compile(&self) -> CompileOptions {

@@ -50,7 +50,11 @@ impl Plan {
     pub(crate) fn new(trace: Trace, options: &Options, shared: Option<Arc<SharedConstants>>) -> Result<Plan> {
         let compile = options.compile();
         let spill = options.spill()?;
-        let cx = CompileCx { spill, shared, ..CompileCx::alone(options.threads, &compile) };
+        let mut cx = CompileCx { spill, shared, ..CompileCx::alone(options.threads, &compile) };
+        match &options.session.device {
+            Some(device) => cx.kernels = device.kernels().clone(),
+            None => cx = cx.with_kernels(options.kernels.clone()),
+        }
         let compiled = CompiledGraph::new(trace.graph, &cx, &compile).map_err(|e| match (e.kind(), &cx.spill) {
             (ErrorKind::Budget, None) => e.context("weights stay in memory, for there is no folder to spill to"),
             _ => e,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyDict};
 use remat::runtime::{Foresight, SpillTo};
 use remat::{AsyncLevel, Device, DeviceOptions};
 
@@ -12,16 +12,20 @@ use crate::call;
 use crate::communicator::{self, PyCommunicator};
 use crate::exit::{self, keep_at_exit};
 
-/// The processor, with an arena of bytes that never grows past a budget, and threads that compute in it.
+/// A device: an arena of bytes that never grows past a budget, and what computes in it.
 ///
-/// `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
+/// `name` is `"cpu"`, the processor, unless given; `"emulated"` behaves like an accelerator, for tests. A budget may stand in its
+/// place: `Device("64MiB")`. `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
 /// `spill` is a folder in which plans may keep what does not fit. `ranks` are those of a distributed program, of which this device is
 /// one's: updates are made on all of them or on none. The schedule of a step runs operators again no more than `recompute_limit` times
 /// as often as the step asks for one; what would take more is refused. What does not fit is computed again when it is needed; what
 /// cannot be made to fit is a `BudgetError` with figures. `foresight` says whether steps that repeat are planned: `"beside"`, on a
 /// thread beside the steps, `"at_once"`, where a step ends, which waits, or `"off"`. `async_level` says when a call returns: `"full"`,
 /// before the device has begun, `"launched"`, once it is launched, or `"sync"`, once it is done, so that an error is that of the call
-/// itself. `always_record` keeps without a budget, too, how results were made. Errors: ValueError for an option outside its domain.
+/// itself. `always_record` keeps without a budget, too, how results were made. `kernels` are functions of one's own by the name of the
+/// operator that they compute on the processor, each `f(op, inputs, outputs)`: `op["params"]` are its parameters, and inputs and outputs
+/// are memory views, which NumPy's `asarray` takes (16-bit floats as their bits). Constants that a compiled function computes ahead have
+/// the operators' own kernels. Errors: ValueError for an option outside its domain.
 ///
 /// >>> import remat
 /// >>> device = remat.Device(budget="64MiB", threads=2)
@@ -102,6 +106,22 @@ pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
     if !bytes.is_finite() || bytes < 1.0 { Err(wrong(&text)) } else { Ok(Some(bytes as usize)) }
 }
 
+/// The name of a device and its budget, where a budget may stand in the place of the name. Errors: ValueError for a text that is
+/// neither.
+fn named<'a, 'py>(
+    name: Option<&'a Bound<'py, PyAny>>,
+    budget: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<(String, Option<&'a Bound<'py, PyAny>>)> {
+    let Some(name) = name else { return Ok(("cpu".into(), budget)) };
+    let text: Option<String> = name.extract().ok();
+    let is_name = |text: &String| text.starts_with(|c: char| c.is_ascii_alphabetic()) && text != "unlimited";
+    match (text.filter(is_name), budget) {
+        (Some(text), _) => Ok((text, budget)),
+        (None, None) => Ok(("cpu".into(), Some(name))),
+        (None, Some(_)) => Err(PyValueError::new_err(format!("{name} is no name of a device, and a budget is given"))),
+    }
+}
+
 /// Bytes of a budget as [`PyDevice`] takes it.
 #[pyfunction]
 #[pyo3(signature = (x))]
@@ -112,9 +132,10 @@ pub(crate) fn budget_bytes(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usiz
 #[pymethods]
 impl PyDevice {
     #[new]
-    #[pyo3(signature = (budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8))]
+    #[pyo3(signature = (name = None, budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8, kernels = None))]
     fn new(
         py: Python<'_>,
+        name: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
         threads: Option<i64>,
         spill: Option<PathBuf>,
@@ -122,14 +143,19 @@ impl PyDevice {
         async_level: &str,
         always_record: bool,
         ranks: Option<&Bound<'_, PyCommunicator>>,
-        recompute_limit: u32,
+        recompute_limit: i64,
+        kernels: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let (name, budget) = named(name, budget)?;
+        let wrong = |_| PyValueError::new_err(format!("recompute_limit is {recompute_limit}, must be 0 or more"));
+        let recompute_limit = u32::try_from(recompute_limit).map_err(wrong)?;
         let mut options = DeviceOptions {
             budget_bytes: self::budget(budget)?,
             foresight: self::foresight(foresight)?,
             async_level: self::async_level(async_level)?,
             always_record,
             recompute_limit,
+            kernels: crate::kernels::registry(kernels)?,
             ranks: ranks.map(|r| r.get().0.clone()),
             ..DeviceOptions::default()
         };
@@ -140,7 +166,7 @@ impl PyDevice {
         let has_ranks = options.ranks.is_some();
         let device = call::run(py, move || {
             options.spill = spill.map(SpillTo::measure).transpose()?;
-            Device::cpu(options)
+            Device::open(&name, options)
         })?;
         exit::opened(&device);
         if has_ranks {

@@ -22,6 +22,7 @@ mod exit;
 mod files;
 mod find_budget;
 mod frame;
+mod kernels;
 mod models;
 mod nn;
 mod ops;

@@ -22,6 +22,7 @@ pages! {
     Operators = "../../../docs/src/operators.md";
     Distributed = "../../../docs/src/distributed.md";
     Devices = "../../../docs/src/devices.md";
+    OwnDevice = "../../../docs/src/own-device.md";
     Numerics = "../../../docs/src/numerics.md";
     Memory = "../../../docs/src/memory.md";
 }

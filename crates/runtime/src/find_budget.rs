@@ -6,10 +6,10 @@
 
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::arena::ALIGN_BYTES;
 use crate::eager::Device;
 use crate::options::DeviceOptions;
 use crate::report::Stats;
+use remat_device::ALIGN_BYTES;
 
 /// The search ends when it knows the smallest budget within this part of the peak.
 const PART: usize = 1024;

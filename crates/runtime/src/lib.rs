@@ -4,9 +4,7 @@
 //! A [`Device`] is a value: two of them in one process know nothing of each other. Its worker thread owns all state;
 //! channels send it commands.
 
-mod arena;
 pub mod compile;
-mod device;
 mod eager;
 mod executable;
 mod find_budget;
@@ -14,17 +12,18 @@ pub mod interrupt;
 mod options;
 mod planner;
 mod profile;
-mod program;
 mod report;
+mod session;
 mod slab;
-mod spill;
 #[cfg(test)]
 mod testing;
 
-pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
-pub use device::{
-    Backend, Buffer, CommSpan, Communication, EmulatedOptions, Event, FileCopy, HostKernels, KernelSet, Launch,
-    LaunchTime, OutBuffer, ProgramLaunch, RaceLog, StreamId,
+pub use remat_device as device;
+pub use remat_device::spill::SpillTo;
+pub use remat_device::{
+    ALIGN_BYTES, Arena, ArenaFigures, Backend, Block, Buffer, CommSpan, Communication, End, Event, FileCopy,
+    HostKernel, HostKernels, KernelKind, KernelRegistry, KernelSet, Launch, LaunchTime, OutBuffer, Owner,
+    ProgramLaunch, Segment, StreamId, ValueView, padded,
 };
 /// Tracing of eager programs into graphs.
 pub mod tracing {
@@ -34,7 +33,7 @@ pub mod tracing {
 
     pub use crate::eager::trace::{
         GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, has_ended, host_input, host_value, is_tracing,
-        random_key, refuse, size, size_of, state, trace, trace_body,
+        random_key, refuse, size, size_of, state, suspended, trace, trace_body,
     };
 }
 
@@ -45,8 +44,7 @@ pub use eager::{
 };
 pub use executable::control_flow;
 pub use executable::{
-    Allocate, Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck,
-    RunHooks, RunResult, Session, SessionMemory, SessionOptions, ValueDump, Workspace,
+    Executable, ExecutableOptions, MemoryFigures, NanCheck, Observed, Observer, PlanTimes, RangeCheck, ValueDump,
 };
 pub use find_budget::{SmallestBudget, dry_peak_bytes, largest_batch, smallest_budget, smallest_budget_within};
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
@@ -65,6 +63,5 @@ pub type Charge = HostReservation;
 #[deprecated(note = "renamed to OpTime")]
 pub type OpRecompute = OpTime;
 
-pub use program::ValueView;
 pub use report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
-pub use spill::SpillTo;
+pub use session::{Allocate, RunHooks, RunResult, Session, SessionMemory, SessionOptions, Workspace};

@@ -1,6 +1,7 @@
 //! Typed options of a device, with their defaults.
 
-use crate::spill::SpillTo;
+use remat_device::KernelRegistry;
+use remat_device::spill::SpillTo;
 use remat_ops::collective::Communicator;
 use remat_types::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,9 @@ pub struct DeviceOptions {
     /// what would take more is refused as an error of kind Budget. Counted, never timed: the same program is refused in every run.
     /// With what ran before a step went over to its schedule, it runs at most three times as many. Default: 8.
     pub recompute_limit: u32,
+    /// Kernels that the program brings along, each for a kind of device: in place of those that are there, or for ops of its own.
+    /// What passes compute ahead, and small values on the caller's thread, are computed by the ops' own kernels. Default: none.
+    pub kernels: KernelRegistry,
 }
 
 /// What a process can address on the machines there are: the most that a budget can be.
@@ -111,6 +115,7 @@ impl Default for DeviceOptions {
             spill: None,
             ranks: None,
             recompute_limit: 8,
+            kernels: KernelRegistry::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ mod display;
 
 use serde::{Deserialize, Serialize};
 
-use crate::arena::ArenaFigures;
+use remat_device::ArenaFigures;
 
 /// What a tensor's bytes are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

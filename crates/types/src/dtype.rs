@@ -136,14 +136,39 @@ macro_rules! element {
 }
 element! { f32, F32; f64, F64; i8, I8; i16, I16; i32, I32; i64, I64; u8, U8; u16, U16; u32, U32; u64, U64; }
 
+/// `v` rounded to odd: a value that f32 does not have becomes the one of its two neighbours whose last bit is set, so that
+/// rounding it again, to a type with at least two bits less, gives what rounding `v` once gives (S. Boldo, G. Melquiond,
+/// Emulation of FMA and correctly rounded sums, IEEE Transactions on Computers 57, 2008, section 3). The conversions from f64
+/// of the crate `half` drop 32 bits before they round.
+fn to_odd_f32(v: f64) -> f32 {
+    let nearest = v as f32;
+    let back = f64::from(nearest);
+    if back == v || v.is_nan() {
+        return nearest;
+    }
+    let towards_zero = nearest.to_bits() - u32::from(back.abs() > v.abs());
+    f32::from_bits(towards_zero | 1)
+}
+
+/// `v` rounded to odd, as [`to_odd_f32`] does it.
+fn to_odd_f64(v: i64) -> f64 {
+    let magnitude = v.unsigned_abs();
+    if magnitude >> 53 == 0 {
+        return v as f64;
+    }
+    let last = 1 << 11;
+    let odd = magnitude & !(last - 1) | if magnitude.is_multiple_of(last) { 0 } else { last };
+    if v < 0 { -(odd as f64) } else { odd as f64 }
+}
+
 macro_rules! element_half {
     ($($t:ty, $d:ident;)*) => { $(
         impl Element for $t {
             const DTYPE: DType = DType::$d;
-            fn to_f64(self) -> f64 { <$t>::to_f64(self) }
-            fn from_f64(v: f64) -> Self { <$t>::from_f64(v) }
-            fn to_i64(self) -> i64 { <$t>::to_f64(self) as i64 }
-            fn from_i64(v: i64) -> Self { <$t>::from_f64(v as f64) }
+            fn to_f64(self) -> f64 { <$t>::to_f32(self).into() }
+            fn from_f64(v: f64) -> Self { <$t>::from_f32(to_odd_f32(v)) }
+            fn to_i64(self) -> i64 { <$t>::to_f32(self) as i64 }
+            fn from_i64(v: i64) -> Self { Self::from_f64(to_odd_f64(v)) }
         }
     )* };
 }
@@ -494,6 +519,45 @@ mod tests {
         assert_eq!(u8::from_f64(300.0), 255);
         assert_eq!(i32::from_f64(f64::NAN), 0);
         assert_eq!(u8::from_i64(257), 1);
+    }
+
+    /// Between each two neighbours of 16 bits: what lies in the middle goes to the even one, and its neighbours among f64
+    /// to the nearest.
+    fn rounds_once<T: Float>(infinity: u16, of_bits: fn(u16) -> T, to_bits: fn(T) -> u16) {
+        for below in 0..infinity {
+            // beyond the largest, the tie is where the next number would have the middle
+            let [low, high] = [below, below + 1].map(|b| of_bits(b).to_f64());
+            let step = if high.is_finite() { high - low } else { low - of_bits(below - 1).to_f64() };
+            let middle = low + step / 2.0;
+            for (v, want) in [
+                (middle.next_down(), below),
+                (middle, below + below % 2),
+                (middle.next_up(), below + 1),
+            ] {
+                assert_eq!(to_bits(T::from_f64(v)), want, "{v:e}");
+                assert_eq!(to_bits(T::from_f64(-v)), want | 0x8000, "-{v:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn halves_round_once() {
+        rounds_once::<f16>(0x7c00, f16::from_bits, f16::to_bits);
+        rounds_once::<bf16>(0x7f80, bf16::from_bits, bf16::to_bits);
+        assert!(f16::from_f64(f64::NAN).is_nan());
+        assert_eq!(bf16::from_f64(f64::MAX), bf16::INFINITY);
+        assert_eq!(bf16::from_f64(-1e-300).to_bits(), 0x8000);
+    }
+
+    #[test]
+    fn large_integers_round_to_halves_once() {
+        let (step, tie) = (1_i64 << 53, (1_i64 << 60) + (1 << 52));
+        let want = |v: i64| bf16::from_f32(v as f32);
+        assert_eq!(bf16::from_i64(tie), want(1 << 60));
+        assert_eq!(bf16::from_i64(tie + 1), want((1 << 60) + step));
+        assert_eq!(bf16::from_i64(-tie - 1), want(-(1 << 60) - step));
+        assert_eq!(bf16::from_i64(i64::MIN), want(i64::MIN));
+        assert_eq!(f16::from_i64(65519), f16::MAX);
     }
 
     #[test]

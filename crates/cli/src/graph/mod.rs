@@ -69,7 +69,7 @@ pub(crate) struct Options {
 pub(crate) fn run(o: &Options) -> Result<()> {
     let traced = source::graph(&o.source, o.batch.map(usize::from), &o.shapes, o.memory_budget)?;
     let graph = traced.executable.graph();
-    let lifetimes = Lifetimes::of(&traced.executable, source::threads());
+    let lifetimes = Lifetimes::of(&traced.executable);
     if let Some(path) = &o.dot {
         output::write(path, dot::text(&o.source.to_string(), graph))?;
     }

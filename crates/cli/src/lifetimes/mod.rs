@@ -8,12 +8,12 @@
 pub(crate) mod timeline;
 
 use remat::graph::ir::{Graph, Node, NodeId, Origin, ValueId};
-use remat::runtime::{Executable, padded};
+use remat::runtime::{Executable, KernelSet, padded};
 use remat_graph::plan::lifetime::{self, Interval};
 
 /// The picture of what lives when in a run.
-pub(crate) fn picture(title: &str, e: &Executable, threads: usize) -> String {
-    timeline::svg(title, e.graph(), &Lifetimes::of(e, threads))
+pub(crate) fn picture(title: &str, e: &Executable) -> String {
+    timeline::svg(title, e.graph(), &Lifetimes::of(e))
 }
 
 /// The lifetimes of a run.
@@ -42,9 +42,9 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetimes {
-    pub(crate) fn of(e: &Executable, threads: usize) -> Lifetimes {
+    pub(crate) fn of(e: &Executable) -> Lifetimes {
         let calls: Vec<Option<NodeId>> = e.node_times().into_iter().map(|c| c.0).collect();
-        Walk::new(e.graph(), threads, e.figures().recomputed_calls == 0).run(&calls)
+        Walk::new(e.graph(), &**e.kernels(), e.figures().recomputed_calls == 0).run(&calls)
     }
 
     /// The call at which most bytes live, and how many.
@@ -64,7 +64,7 @@ impl Lifetimes {
 
 struct Walk<'g> {
     graph: &'g Graph,
-    threads: usize,
+    kernels: &'g dyn KernelSet,
     /// Each node runs once, so that what dies may be overwritten.
     takeover: bool,
     /// Nodes from here on do nothing but update states, in place: nothing can fail any more.
@@ -80,13 +80,13 @@ struct Walk<'g> {
 }
 
 impl<'g> Walk<'g> {
-    fn new(graph: &'g Graph, threads: usize, takeover: bool) -> Self {
+    fn new(graph: &'g Graph, kernels: &'g dyn KernelSet, takeover: bool) -> Self {
         let (n, whole) = (graph.values().len(), graph.storages());
         let mut given_back = vec![false; n];
         let results = graph.outputs().iter().map(|o| o.value).chain(graph.states().iter().filter_map(|s| s.next));
         results.for_each(|v| given_back[whole[v.index()].index()] = true);
         let (open, made, lifetimes) = (vec![None; n], vec![false; n], Vec::new());
-        let mut walk = Walk { graph, threads, takeover, first_update: 0, whole, given_back, open, made, lifetimes };
+        let mut walk = Walk { graph, kernels, takeover, first_update: 0, whole, given_back, open, made, lifetimes };
         walk.first_update = walk.first_update();
         walk
     }
@@ -117,7 +117,7 @@ impl<'g> Walk<'g> {
     fn call(&mut self, at: usize, node: NodeId, last_read: &[Option<usize>]) {
         let n = self.graph.node(node);
         let facts: Vec<_> = n.x.iter().map(|v| self.graph.fact(*v)).collect();
-        let workspace = padded(n.op.workspace(&facts, self.threads)) as u64;
+        let workspace = padded(self.kernels.workspace(&*n.op, &facts)) as u64;
         if workspace > 0 {
             self.lifetimes.push(Lifetime {
                 node,
@@ -157,7 +157,7 @@ impl<'g> Walk<'g> {
 
     /// True if output `j` is the next version of a state that the op writes in place.
     fn updates(&self, n: &Node, j: usize) -> bool {
-        let over = |state| n.op.overwrite().iter().any(|(i, to)| *to == j && n.x.get(*i) == Some(&state));
+        let over = |state| self.kernels.overwrite(&*n.op).iter().any(|(i, to)| *to == j && n.x.get(*i) == Some(&state));
         self.state_of(n.y[j]).is_some_and(over)
     }
 
@@ -182,7 +182,7 @@ impl<'g> Walk<'g> {
             let same = self.graph.fact(x).same_type(self.graph.fact(n.y[j]));
             (own && dies && same && self.lifetimes[lifetime].end == at).then_some(lifetime)
         };
-        n.op.overwrite().iter().filter(|p| p.1 == j).find_map(|p| fits(p.0))
+        self.kernels.overwrite(&*n.op).iter().filter(|p| p.1 == j).find_map(|p| fits(p.0))
     }
 }
 
@@ -238,7 +238,7 @@ mod tests {
             unary("sin"),
         );
         let g = Graph::parse(&text, &Registry::builtin()).expect("a graph");
-        let l = Lifetimes::of(&Executable::new(Arc::new(g), 1).expect("it has an order"), 1);
+        let l = Lifetimes::of(&Executable::new(Arc::new(g), 1).expect("it has an order"));
         // x; %1; %1 and %2; %3 over %2; %4 over %3; the result beside %4
         let unit = padded(256) as u64;
         assert_eq!(l.fixed_bytes, unit);
@@ -253,8 +253,7 @@ mod tests {
         let digits = crate::train::traced::<crate::digits::Options>(Some(8));
         let chars = crate::train::traced::<crate::chars::Options>(Some(2));
         for (executable, _) in [digits.expect("a step"), chars.expect("a step")] {
-            let threads = remat::runtime::DeviceOptions::default().threads;
-            let l = Lifetimes::of(&executable, threads);
+            let l = Lifetimes::of(&executable);
             let within = |c: usize| l.at(c).iter().filter(|l| !l.in_output).map(|l| l.bytes).sum::<u64>();
             assert_eq!(l.load.len(), executable.calls(), "every call is in the picture");
             let most = (0..l.load.len()).map(within).max();

@@ -67,7 +67,7 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
     };
     let executable = run.executable()?.clone();
     figures.planned = Some(Planned::of(&written, executable.calls(), memory));
-    let memory_svg = lifetimes::picture(&title, &executable, o.run.threads());
+    let memory_svg = lifetimes::picture(&title, &executable);
     let graph_svg = picture::svg(&title, executable.graph());
     if let Some(path) = &o.svg {
         output::write(path, &graph_svg)?;

@@ -16,7 +16,7 @@ pub(crate) mod value;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use remat::runtime::{DeviceOptions, SpillTo};
+use remat::runtime::{Device, DeviceOptions, SpillTo};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape, read_file};
 use remat_lite::{Key, Network, Options, Port, Session, Shapes};
 
@@ -48,6 +48,9 @@ pub(crate) struct RunOptions {
     /// Compute threads [default: the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// The device that computes, with one arena for the run [default: this thread and others of the processor]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Device::names()))]
+    device: Option<String>,
     /// Most bytes of the run, weights included, of which a percentage is of what it takes without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
@@ -112,7 +115,7 @@ impl RunOptions {
         spill: SpillOptions,
     ) -> RunOptions {
         let threads = u16::try_from(threads).ok();
-        RunOptions { threads, memory_budget, passes, spill, key: KeyOption::default() }
+        RunOptions { threads, device: None, memory_budget, passes, spill, key: KeyOption::default() }
     }
 
     /// For the loader; the budget is in bytes by now. Errors: those of a key.
@@ -124,7 +127,8 @@ impl RunOptions {
                 dir.display()
             );
         }
-        Ok(Options { threads, memory_budget, outputs, spill_to, key, ..self.passes.loader() })
+        let device = self.device.clone();
+        Ok(Options { threads, device, memory_budget, outputs, spill_to, key, ..self.passes.loader() })
     }
 
     pub(crate) fn threads(&self) -> usize {

@@ -84,8 +84,8 @@ macro_rules! num_float {
     )* };
 }
 num_float! {
-    f16, f32, |x| x.to_f32(), |w| f16::from_f64(w);
-    bf16, f32, |x| x.to_f32(), |w| bf16::from_f64(w);
+    f16, f32, |x| x.to_f32(), |w| Element::from_f64(w);
+    bf16, f32, |x| x.to_f32(), |w| Element::from_f64(w);
     f32, f32, |x| x, |w| w as f32;
     f64, f64, |x| x, |w| w;
 }

@@ -151,7 +151,6 @@ pub(super) fn compute(op: Op, from: DType, to: DType, x: &[&[u64]], y: &mut [u64
         Op::Convert => match (from, to) {
             (DType::F32, DType::F64) => one(x, y, convert::<f32, f64>),
             (DType::F64, DType::F32) => one(x, y, convert::<f64, f32>),
-            // as slices are rounded; `from_f64` of these types forgets the last bits of its argument
             (DType::F32, DType::F16) => one(x, y, f16::from_f32),
             (DType::F32, DType::BF16) => one(x, y, bf16::from_f32),
             _ => {

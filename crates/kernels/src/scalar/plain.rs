@@ -40,9 +40,6 @@ plain! {
 
 /// `x` as a `U`. To a float: the nearest, ties to even, infinite on overflow. Float to integer: truncated towards zero,
 /// saturated, NaN gives 0. Integer to integer: wraps. To bool: `x != 0`, so NaN gives true. From bool: 0 or 1.
-///
-/// Of a 16-bit float beside f32, `f32::from` and `from_f32` of that type are meant: `from_f64`, which this has for all others,
-/// forgets the last 32 bits of its argument (half 2.7), and so which side of a tie it is on.
 #[inline(always)]
 pub fn convert<T: Element, U: Element>(x: T) -> U {
     if T::DTYPE.is_float() {

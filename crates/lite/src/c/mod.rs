@@ -18,6 +18,7 @@ mod calls;
 mod dtype;
 mod gate;
 mod hooks;
+mod kernels;
 mod load;
 mod memory;
 mod network;
@@ -35,6 +36,7 @@ pub use calls::{
 };
 pub use dtype::{remat_dtype, remat_dtype_name, remat_dtype_size};
 pub use hooks::{remat_finish, remat_start};
+pub use kernels::{remat_kernel, remat_kernel_run, remat_operand};
 pub use load::{
     remat_network_from_borrowed, remat_network_from_bytes, remat_network_from_reader, remat_network_open, remat_read,
     remat_release,

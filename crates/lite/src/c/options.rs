@@ -7,6 +7,7 @@ use std::ptr;
 use super::border::{Readable, Versioned, checked, elements, is_struct_size, path, read, reference, text, write_sized};
 use super::dtype::dtype_of;
 use super::hooks::{Hooks, remat_finish, remat_start};
+use super::kernels::{registry, remat_kernel};
 use super::memory::{allocator, remat_allocate, remat_deallocate, remat_workspace};
 use super::status::{Done, Failed, guard, remat_status};
 use crate::{Key, Options};
@@ -54,6 +55,14 @@ pub struct remat_options {
     pub processors: *const usize,
     /// How many numbers there are at processors.
     pub processor_count: usize,
+    /// The name of the device that computes: "cpu", or another that this build has. It has one arena for all sessions of the network,
+    /// within the budget. NULL, unless set: the calling thread computes.
+    pub device: *const c_char,
+    /// Kernels of the caller's, for networks on the processor: in place of those that are there. What is computed when the model is read
+    /// has the operators' own. NULL, unless set: none.
+    pub kernels: *const remat_kernel,
+    /// How many there are at kernels.
+    pub kernel_count: usize,
 }
 
 // SAFETY: pointers, two numbers of 32 bits side by side, and no padding.
@@ -84,6 +93,9 @@ const UNLESS_SET: remat_options = remat_options {
     hook_user: ptr::null_mut(),
     processors: ptr::null(),
     processor_count: 0,
+    device: ptr::null(),
+    kernels: ptr::null(),
+    kernel_count: 0,
 };
 
 /// Options from the caller, and its hooks; those unless set if it is NULL.
@@ -136,6 +148,12 @@ pub(super) unsafe fn options(p: *const remat_options) -> Done<(Options, Hooks)> 
         let text = format!("`processors` is NULL, and `processor_count` is {}", given.processor_count);
         return Err(Failed::value(text));
     }
+    if !given.device.is_null() {
+        // SAFETY: the caller's promise: text.
+        options.device = Some(unsafe { text(given.device, "device") }?.to_owned());
+    }
+    // SAFETY: the caller's promise.
+    options.kernels = unsafe { registry(given.kernels, given.kernel_count) }?;
     Ok((options, Hooks { start: given.start, finish: given.finish, user: given.hook_user }))
 }
 

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use remat_emulated::EmulatedOptions;
 use remat_nn::*;
-use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions, MemoryFigures, SpillRates, SpillTo};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions, MemoryFigures, SpillRates, SpillTo};
 use remat_tensor::{
     Collect, CompileOptions, Compiled, Dim, ScanOptions, Symbols, Tensor, compile, compile_with, grad, no_grad, scan,
 };
@@ -119,7 +120,9 @@ fn compiled_training_is_eager_training_bit_for_bit() {
         }
         let sync = DeviceOptions { threads: 1, async_level: AsyncLevel::Sync, ..DeviceOptions::default() };
         assert_eq!(eager, train(&Device::cpu(sync).expect("a CPU"), given(), adam), "waiting for every op");
-        let emulated = Device::emulated(EmulatedOptions::default(), DeviceOptions { threads: 1, ..Default::default() });
+        let emulated = EmulatedOptions::default()
+            .open()
+            .and_then(|b| Device::with_backend(b, DeviceOptions { threads: 1, ..Default::default() }));
         let emulated = emulated.expect("a device");
         let other = train(&emulated, None, adam);
         assert_eq!(other, train(&emulated, given(), adam), "an asynchronous device");

@@ -1,5 +1,7 @@
 //! A graph that runs: node by node, with the values of the graphs around it in reach.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use remat_runtime::{Device, tracing};
 use remat_types::{Error, ErrorKind, HostTensor, Result, Scope};
 
@@ -124,8 +126,8 @@ impl Shared {
         self.run(graph, inputs, None)
     }
 
-    /// What a rule gives for inputs that are all known, while a function is traced: computed beside the trace, by a thread that does
-    /// not trace, so that sizes which follow from shapes by way of floats or of long vectors stay numbers, and leave no nodes.
+    /// The results of a rule whose inputs are all known while a function is traced. They are computed outside of the trace, so that sizes
+    /// which follow from shapes by way of floats or of long vectors stay numbers and leave no nodes.
     /// `None` if an input is not known, or an output is too large to be.
     fn fold(&self, rule: Rule, cx: &Cx<'_>) -> Result<Option<Vec<Value>>> {
         let known = |v: &Option<Value>| match v {
@@ -145,7 +147,7 @@ impl Shared {
             }
             y.iter().map(|v| v.tensor()?.to_host()).collect::<Result<_>>().map(Some)
         };
-        let values = std::thread::scope(|s| s.spawn(beside).join());
+        let values = tracing::suspended(|| catch_unwind(AssertUnwindSafe(beside)));
         let values = match values.map_err(|_| Error::new(ErrorKind::Internal, "a rule panicked"))? {
             // too large to be computed here
             Err(e) if e.kind() == ErrorKind::Budget => return Ok(None),

@@ -1,6 +1,6 @@
 //! How far two tensors are apart.
 
-use remat_types::{DType, HostTensor, bf16, f16};
+use remat_types::{DType, Element, HostTensor, bf16, f16};
 
 use crate::Tolerance;
 
@@ -17,8 +17,8 @@ pub fn ulp_distance(a: f64, b: f64, dtype: DType) -> u64 {
         if bits >> (width - 1) == 1 { -magnitude } else { magnitude }
     }
     let key = |v: f64| match dtype {
-        DType::F16 => ordered(u64::from(f16::from_f64(v).to_bits()), 16),
-        DType::BF16 => ordered(u64::from(bf16::from_f64(v).to_bits()), 16),
+        DType::F16 => ordered(u64::from(<f16 as Element>::from_f64(v).to_bits()), 16),
+        DType::BF16 => ordered(u64::from(<bf16 as Element>::from_f64(v).to_bits()), 16),
         DType::F32 => ordered(u64::from((v as f32).to_bits()), 32),
         DType::F64 => ordered(v.to_bits(), 64),
         _ => v as i128,

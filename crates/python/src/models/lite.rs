@@ -85,6 +85,7 @@ fn options(of: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut o = Options::default();
     o.threads = option(of, "threads")?.unwrap_or(o.threads);
     o.affinity = option(of, "affinity")?;
+    o.device = option(of, "device")?;
     o.memory_budget = device::budget(of.get_item("memory_budget")?.filter(|b| !b.is_none()).as_ref())?;
     o.level = option(of, "level")?.unwrap_or(o.level);
     o.outputs = option(of, "outputs")?;

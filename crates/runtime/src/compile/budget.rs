@@ -4,8 +4,8 @@ use remat_graph::ir::{Graph, Origin, ValueId};
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result};
 
 use super::CompileOptions;
-use crate::arena::padded;
 use crate::eager::Device;
+use remat_device::padded;
 
 /// Who holds what is not workspace.
 const BESIDE: &str = "states, inputs, outputs and what else is on the device";

@@ -148,7 +148,8 @@ impl<C: VersionedCell> Form<C> {
     }
 
     /// Queues a run on inputs and states. Errors: those of [`Channel::update_at`] that leave no old versions either.
-    pub fn launch(&self, channel: &Channel, handles: SmallVec<[Handle; 4]>, site: CallSite) -> Result<Launched> {
+    pub fn launch(&self, channel: &Channel, mut handles: SmallVec<[Handle; 4]>, site: CallSite) -> Result<Launched> {
+        handles.extend(self.compiled.resident_constants(channel)?);
         match channel.update_at(self.compiled.op().clone(), handles, self.replaces.clone(), site) {
             Ok(y) => {
                 let mut y = y.into_iter();

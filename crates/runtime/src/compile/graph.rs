@@ -1,6 +1,6 @@
 //! A graph, compiled: its executable under the plan that runs now, and the plan that comes after it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_graph::ir::Graph;
 use remat_graph::passes::{Pass, PassCx, Target, optimize};
@@ -11,12 +11,12 @@ use remat_types::{Fact, Result};
 use super::shared::SharedConstants;
 use super::stored::{LEAST_BYTES, with_stored_constants};
 use super::{Beside, CompileOptions, RunBudget};
-use crate::arena::padded;
-use crate::device::{HostKernels, KernelSet};
-use crate::eager::Device;
+use crate::eager::{Channel, Device, Handle};
 use crate::executable::{Executable, ExecutableOptions, HOST, Observer, PlanTimes};
 use crate::planner::{Planner, Progress, Rule};
-use crate::spill::SpillTo;
+use remat_device::padded;
+use remat_device::spill::SpillTo;
+use remat_device::{HostKernels, KernelRegistry, KernelSet};
 
 /// The second plan: after one run that warms caches and others that are timed, once. It has the planner's own time and no
 /// share of the runs': who waits for the last plan ([`CompiledGraph::is_settled`]) must not wait for long runs to add up.
@@ -56,6 +56,12 @@ impl CompileCx {
         let kernels = Arc::new(HostKernels::new(HOST, threads));
         CompileCx { kernels, threads, spill: None, budget, beside: Beside::default(), plan_seconds: None, shared: None }
     }
+
+    /// With kernels on the host that the program brings.
+    #[must_use]
+    pub fn with_kernels(self, own: KernelRegistry) -> CompileCx {
+        CompileCx { kernels: Arc::new(HostKernels::new(HOST, self.threads).with(own)), ..self }
+    }
 }
 
 /// The kernels of a device, as passes ask about them.
@@ -78,7 +84,7 @@ type Second = Result<(Executable, Vec<Option<u64>>)>;
 /// the calls have been timed, with those, on a thread beside the runs.
 ///
 /// ```
-/// use std::sync::Arc;
+/// use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// use remat_graph::ir::Builder;
 /// use remat_ops::pointwise::{Unary, UnaryFn};
@@ -109,6 +115,8 @@ pub struct CompiledGraph {
     executable: Arc<Executable>,
     /// The executable as an op of a device.
     op: OpRef,
+    /// Keeps its constants on the device that it last ran on.
+    constants: Mutex<Option<Handle>>,
     options: ExecutableOptions,
     planner: Planner<Second>,
     /// The plan in measured times, if a second one was made and the first is better.
@@ -145,7 +153,7 @@ impl CompiledGraph {
             planner.stop();
         }
         let op = OpRef::from_shared(executable.clone());
-        Ok(CompiledGraph { executable, op, options, planner, kept: None })
+        Ok(CompiledGraph { executable, op, constants: Mutex::default(), options, planner, kept: None })
     }
 
     /// What runs now.
@@ -156,6 +164,16 @@ impl CompiledGraph {
     /// What runs now, as an op of a device.
     pub fn op(&self) -> &OpRef {
         &self.op
+    }
+
+    /// Its constants on the device of `channel`, the last input of each run: they stay there until another plan or device is taken. `None`
+    /// where kernels read the host's. Errors: those of [`Channel::put`].
+    pub(crate) fn resident_constants(&self, channel: &Channel) -> Result<Option<Handle>> {
+        let now = channel.resident_constants(&self.executable)?;
+        if now.is_some() {
+            self.constants.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&now);
+        }
+        Ok(now)
     }
 
     /// True once it has its last plan.

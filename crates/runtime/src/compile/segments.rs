@@ -20,9 +20,9 @@ use rustc_hash::FxHashMap;
 
 use super::forms::{facts, nothing};
 use super::{Beside, Form, Forms, Function, FunctionTrace, State, VersionedCell};
-use crate::arena::padded;
 use crate::eager::trace::{self, GraphBreak};
 use crate::eager::{Channel, Handle, TensorId};
+use remat_device::padded;
 
 /// A value of a segment that another one reads: the segment, counted from 0, and its id in the traces.
 type Taken = (usize, ValueId);

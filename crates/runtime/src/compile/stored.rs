@@ -9,8 +9,8 @@ use remat_graph::ir::{Graph, Origin, Patch, ValueId};
 use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
 
-use crate::arena::padded;
-use crate::spill::{ConstantFile, SpillTo};
+use remat_device::padded;
+use remat_device::spill::{ConstantFile, SpillTo};
 
 /// Smaller ones stay: a read of them costs a seek, and together they are little.
 pub(super) const LEAST_BYTES: usize = 64 << 10;

@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use remat_emulated::EmulatedOptions;
 use remat_graph::ir::{Builder, Graph, ValueId};
 use remat_graph::passes::PassOptions;
 use remat_kernels::pool::Pool;
@@ -11,7 +12,7 @@ use remat_types::{DType, ErrorKind, Fact, HostTensor};
 use super::*;
 use crate::eager::Device;
 use crate::options::DeviceOptions;
-use crate::{EmulatedOptions, Kind, Session, control_flow};
+use crate::{Kind, Session, control_flow};
 
 const ROWS: usize = 48;
 const SIDE: usize = 32;
@@ -171,7 +172,10 @@ fn a_session_takes_no_plan_of_another_graph() {
 fn a_graph_is_compiled_for_the_kernels_that_its_device_has() {
     let on_device_without = |without_kernels: Vec<&'static str>| {
         let e = EmulatedOptions { without_kernels, ..EmulatedOptions::default() };
-        let d = Device::emulated(e, DeviceOptions { threads: 1, ..DeviceOptions::default() }).expect("opens");
+        let d = e
+            .open()
+            .and_then(|b| Device::with_backend(b, DeviceOptions { threads: 1, ..DeviceOptions::default() }))
+            .expect("opens");
         let options = CompileOptions::default();
         let cx = CompileCx::on(&d, &options).expect("no budget");
         let compiled = CompiledGraph::new(graph(), &cx, &options).expect("compiles");

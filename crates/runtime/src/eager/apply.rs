@@ -16,9 +16,9 @@ use super::memory::Label;
 use super::memory::table::{Input, Recipe, Slot, Storage, StorageId, StorageView};
 use super::schedule::Needs;
 use super::worker::Worker;
-use crate::arena::padded;
-use crate::device::Event;
 use crate::report::Kind;
+use remat_device::Event;
+use remat_device::padded;
 
 /// A chain of recipes this long ends in a leaf, so that a loop without end does not keep records without end.
 const MAX_RECIPE_DEPTH: u32 = 10_000;
@@ -110,7 +110,7 @@ impl Worker {
         }
         let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
         let mut taken: SmallVec<[(usize, usize); 2]> = SmallVec::new();
-        for &(i, j) in a.op.overwrite() {
+        for &(i, j) in self.overwrite(&a.op) {
             let is_free = i < x.len() && j < a.facts.len() && taken.iter().all(|t| t.0 != i && t.1 != j);
             let is_dying = is_free && a.x[i].1 && self.table[x[i].storage].handles == 1;
             // Whether an update of what others are made of goes in place is decided when it runs.
@@ -129,7 +129,7 @@ impl Worker {
         let Some(x) = self.inputs_of(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
         let bytes = |j: usize| a.facts.get(j).map_or(0, |f| padded(f.bytes()));
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();
-        let in_place = a.op.overwrite().iter().map(|p| p.1).collect::<std::collections::BTreeSet<usize>>();
+        let in_place = self.overwrite(&a.op).iter().map(|p| p.1).collect::<std::collections::BTreeSet<usize>>();
         let in_place: usize = in_place.into_iter().map(bytes).sum();
         self.with_bounds(stop, &x, outputs + self.scratch_bytes(&a.op, &x, a.workspace_bytes), in_place)
     }

@@ -16,11 +16,11 @@ use super::launcher::programs::workspace_bytes;
 use super::queue::Reply;
 use super::trace;
 use super::update::NotUpdated;
-use crate::device::{StreamId, check_supported};
 use crate::executable::Executable;
 use crate::options::AsyncLevel;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
+use remat_device::{StreamId, check_supported};
 
 /// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.
 const CONSTANT_MAX_BYTES: usize = 64;

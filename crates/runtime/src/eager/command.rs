@@ -11,9 +11,9 @@ use super::group::CommandGroup;
 use super::handle::TensorId;
 use super::queue::{Answer, Reply};
 use super::simulation::CommandStream;
-use crate::device::StreamId;
 use crate::profile::{Trace, TraceSink};
 use crate::report::{Kind, MemoryReport, Stats};
+use remat_device::StreamId;
 
 /// One application of an op.
 pub(crate) struct Apply {

@@ -12,9 +12,10 @@ use super::command::Command;
 use super::failure::{Caller, Failures};
 use super::queue::{Answer, Queue, Reply};
 use super::worker;
-use crate::device::{Backend, Cpu, Dry, Emulated, EmulatedOptions, KernelSet, StreamId};
 use crate::interrupt;
 use crate::options::DeviceOptions;
+use remat_cpu::Cpu;
+use remat_device::{Backend, Dry, KernelSet, StreamId};
 
 /// Devices that were dropped with a failure that nobody read.
 static UNREAD: AtomicUsize = AtomicUsize::new(0);
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     pub(super) is_dry: bool,
     pub(super) constants: Mutex<super::channel::Constants>,
     pub(super) backward: Mutex<remat_ops::BackwardCache>,
+    pub(super) residents: super::resident::Residents,
     /// What failed, shared with the worker.
     pub(super) failures: Arc<Failures>,
     /// For each thread, its step marks.
@@ -97,19 +99,57 @@ impl Drop for Shared {
     }
 }
 
+type OpenDevice = fn(DeviceOptions) -> Result<Device>;
+
+/// The devices of this build, by name.
+static KINDS: &[(&str, OpenDevice)] = &[
+    ("cpu", Device::cpu),
+    ("dry", Device::dry),
+    #[cfg(feature = "emulated")]
+    ("emulated", |options| Device::with_backend(remat_emulated::EmulatedOptions::default().open()?, options)),
+];
+
 /// A device: an arena, ordered streams and the worker that runs them. Clones share it; when the last clone, channel
 /// and handle is gone it drains its queue and joins its worker.
 #[derive(Clone)]
 pub struct Device(pub(super) Arc<Shared>);
 
 impl Device {
+    /// A device by its name: `cpu`, `dry`, or with the feature `emulated` the device for tests of that name, with its defaults.
+    ///
+    /// ```
+    /// use remat_runtime::{Device, DeviceOptions};
+    /// # fn main() -> remat_types::Result<()> {
+    /// assert_eq!(Device::open("cpu", DeviceOptions::with_budget(1 << 20))?.name(), "cpu");
+    /// assert!(Device::open("tpu", DeviceOptions::default()).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: Value for a name of no device, and what opening it gives.
+    pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
+        match KINDS.iter().find(|kind| kind.0 == name) {
+            Some((_, open)) => open(options),
+            None => {
+                let all: Vec<&str> = Device::names().collect();
+                let text = format!("there is no device `{name}`; this build has {}", all.join(", "));
+                Err(Error::new(ErrorKind::Value, text))
+            }
+        }
+    }
+
+    /// The names that [`Device::open`] takes in this build.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KINDS.iter().map(|kind| kind.0)
+    }
+
     /// The CPU. Errors: Value for an option outside its domain, Io if the address range cannot be mapped.
     pub fn cpu(options: DeviceOptions) -> Result<Device> {
         options.check()?;
         let address_bytes = options.budget_bytes.unwrap_or(0).max(physical_bytes());
         // A limit of the address space may refuse the machine's memory; without a budget, half of that limit will do.
         let least_bytes = options.budget_bytes.unwrap_or_else(|| address_limit_bytes() / 2);
-        let backend = Cpu::new(address_bytes, least_bytes, options.threads)?;
+        let backend = Cpu::new(address_bytes, least_bytes, options.threads, options.kernels.clone())?;
         Device::with_backend(Box::new(backend), options)
     }
 
@@ -118,12 +158,6 @@ impl Device {
         options.check()?;
         let threads = options.threads;
         Device::with_backend(Box::new(Dry::new(threads)), options)
-    }
-
-    /// A device for tests that runs asynchronously, on several streams, and checks the order of its work.
-    pub fn emulated(emulated: EmulatedOptions, options: DeviceOptions) -> Result<Device> {
-        options.check()?;
-        Device::with_backend(Box::new(Emulated::new(emulated)?), options)
     }
 
     /// A device with a backend of the caller's.
@@ -145,6 +179,7 @@ impl Device {
             is_dry,
             constants: Mutex::default(),
             backward: Mutex::default(),
+            residents: Default::default(),
             failures,
             marks: Mutex::default(),
             tracing: false.into(),

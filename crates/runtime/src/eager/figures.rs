@@ -4,9 +4,9 @@ use remat_types::{Error, ErrorKind, Result};
 use rustc_hash::FxHashMap;
 
 use super::worker::Worker;
-use crate::device::CommSpan;
 use crate::profile::{Lane, Span, Trace, TraceSink};
 use crate::report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
+use remat_device::CommSpan;
 
 impl Worker {
     pub(super) fn figures(&mut self) -> Stats {

@@ -1,14 +1,14 @@
 //! A handle on a tensor of a device.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use remat_types::Fact;
 
 use super::channel::Channel;
 use super::command::Command;
 use super::device::Shared;
-use crate::device::StreamId;
+use remat_device::StreamId;
 
 /// Names a tensor within its device; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,9 +88,30 @@ impl Handle {
         self.0.id
     }
 
+    /// A reference that does not keep the tensor.
+    pub(super) fn downgrade(&self) -> WeakHandle {
+        WeakHandle(Arc::downgrade(&self.0))
+    }
+
     /// True if no other handle refers to the tensor.
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1
+    }
+}
+
+/// A handle that keeps neither its tensor nor its device.
+pub(super) struct WeakHandle(Weak<HandleInner>);
+
+impl WeakHandle {
+    /// The handle, while anybody else has it.
+    pub(super) fn upgrade(&self) -> Option<Handle> {
+        self.0.upgrade().map(Handle)
+    }
+}
+
+impl fmt::Debug for WeakHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WeakHandle({:?})", self.upgrade())
     }
 }
 

@@ -21,6 +21,7 @@ mod moment;
 mod queue;
 mod record;
 mod replay;
+mod resident;
 mod schedule;
 mod simulation;
 mod spill;

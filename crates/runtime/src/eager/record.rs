@@ -71,7 +71,7 @@ impl Worker {
                 op: a.op.label().to_owned(),
                 x: a.x.iter().map(|&(id, dies)| (id.0, dies)).collect(),
                 y: a.y.iter().zip(&a.facts).map(|(id, f)| (id.0, f.bytes())).collect(),
-                overwrite: a.op.overwrite().iter().filter(whole).copied().collect(),
+                overwrite: self.overwrite(&a.op).iter().filter(whole).copied().collect(),
                 scratch_bytes: self.scratch_bytes(&a.op, &x, a.workspace_bytes),
                 repeatable: a.op.repeatable(),
                 cost_ns: self.last_run_ns,

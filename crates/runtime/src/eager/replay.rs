@@ -10,8 +10,8 @@ use super::memory::Label;
 use super::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use super::step_planner::RunningPlaces;
 use super::worker::Worker;
-use crate::arena::{ALIGN_BYTES, Block, padded};
 use crate::report::Kind;
+use remat_device::{ALIGN_BYTES, Block, padded};
 
 /// Whether a storage's bytes are worth keeping is looked for among so many storages that are made of it.
 const LED_TO_MAX: usize = 64;
@@ -263,7 +263,7 @@ impl Worker {
             donated_from[0] = again.in_place.filter(|_| y.len() == 1 && !self.table.is_resident(y[0]));
             return donated_from;
         }
-        for &(i, j) in op.overwrite() {
+        for &(i, j) in self.overwrite(op) {
             let is_free = i < x.len() && j < y.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
             // The log's sizes assume that the output takes the input's bytes, also where nothing reads the output any more.
             let is_for_nothing = scratch.contains(&y[j]) && !self.schedule.is_acting();

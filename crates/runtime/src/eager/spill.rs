@@ -13,11 +13,11 @@ use remat_types::{Error, ErrorKind, Result};
 use super::failure::OpFailure;
 use super::memory::table::StorageId;
 use super::worker::Worker;
-use crate::arena::End;
-use crate::device::FileCopy;
 use crate::eager::step_planner::Local;
 use crate::options::Foresight as Planning;
-use crate::spill::BLOCK_BYTES;
+use remat_device::End;
+use remat_device::FileCopy;
+use remat_device::spill::BLOCK_BYTES;
 
 /// Where a storage's copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -105,6 +105,21 @@ pub fn is_tracing() -> bool {
     ACTIVE.get()
 }
 
+/// Calls `f` outside of this thread's trace, which goes on afterwards, also where `f` panics: what it applies runs on its device.
+pub fn suspended<R>(f: impl FnOnce() -> R) -> R {
+    struct Resumes(Option<Tracing>);
+    impl Drop for Resumes {
+        fn drop(&mut self) {
+            set_trace(self.0.take());
+        }
+    }
+    let resumes = Resumes(TRACE.take());
+    ACTIVE.set(false);
+    let result = f();
+    drop(resumes);
+    result
+}
+
 /// True once this thread's trace has ended at a size that is not known: what the function does with the error does not matter,
 /// but it must keep no tensor of the trace.
 pub fn has_ended() -> bool {

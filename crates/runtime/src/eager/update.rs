@@ -14,7 +14,7 @@ use super::failure::OpFailure;
 use super::handle::Handle;
 use super::memory::table::{Input, Storage, StorageId, StorageView};
 use super::worker::Worker;
-use crate::arena::padded;
+use remat_device::padded;
 
 /// An update that failed in its call. As an [`Error`] it lets go of the old versions.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Worker {
     ) -> std::result::Result<SmallVec<[Option<usize>; 2]>, OpFailure> {
         let mut donated_from: SmallVec<[Option<usize>; 2]> = SmallVec::new();
         a.y.iter().for_each(|_| donated_from.push(None));
-        for &(i, j) in a.op.overwrite() {
+        for &(i, j) in self.overwrite(&a.op) {
             let free =
                 i < x.len() && j < donated_from.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
             if free && self.may_take(a, x, i, &a.facts[j])? {
@@ -81,7 +81,7 @@ impl Worker {
     /// True if an update in place must run in the canonical way.
     pub(super) fn must_cut(&self, a: &Apply) -> bool {
         let Ok(x) = self.inputs_of(a) else { return false };
-        a.op.overwrite().iter().filter(|p| a.x.get(p.0).is_some_and(|x| x.1)).any(|&(i, _)| {
+        self.overwrite(&a.op).iter().filter(|p| a.x.get(p.0).is_some_and(|x| x.1)).any(|&(i, _)| {
             let s = &self.table[x[i].storage];
             let is_updated = s.recipe.is_none() && s.handles == 1 && !s.readers.is_empty();
             is_updated && matches!(self.old_version(a, &x, x[i].storage), OldVersion::Cut)

@@ -11,9 +11,9 @@ use super::handle::TensorId;
 use super::memory::table::{Input, Slot, StorageId, StorageView};
 use super::schedule::Needs;
 use super::worker::Worker;
-use crate::arena::{End, padded};
-use crate::device::{Buffer, Event, StreamId};
 use crate::report::Kind;
+use remat_device::{Buffer, Event, StreamId};
+use remat_device::{End, padded};
 
 impl Worker {
     pub(super) fn put(&mut self, data: &HostTensor, kind: Kind, stream: StreamId) -> Result<StorageId> {

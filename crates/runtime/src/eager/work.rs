@@ -18,7 +18,7 @@ use remat_types::{BudgetShortfall, Error};
 
 use super::failure::OpFailure;
 use super::worker::Worker;
-use crate::arena::ALIGN_BYTES;
+use remat_device::ALIGN_BYTES;
 
 /// The policy may run as many operators again as the schedule, and this part of what the step asked for: about as many as it
 /// takes to catch up with the schedule. With much less, the programs of nn's tests `bounded` give up a policy that is better.

@@ -20,11 +20,11 @@ use super::spill::Spills;
 use super::step_planner::{CommandKind, StepPlanner};
 use super::steps::Steps;
 use super::work::Work;
-use crate::device::{Backend, Communication};
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
 use crate::report::{Kind, Stats};
 use crate::slab::Key;
+use remat_device::{Backend, Communication};
 
 pub(super) struct Worker {
     pub(super) launcher: Launcher,

@@ -8,9 +8,9 @@ use remat_ops::{LayoutReq, OpRef};
 use remat_types::{Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, SmallVec};
 
 use crate::control_flow;
-use crate::device::KernelSet;
-use crate::program::Place;
-use crate::program::flow::Flow;
+use remat_device::KernelSet;
+use remat_device::program::Flow;
+use remat_device::program::Place;
 
 /// The calls of a graph in its own order. With `takeover`, outputs take the storage of temporaries that die with the
 /// call: less memory, but what was taken over cannot be read again.
@@ -170,7 +170,7 @@ impl<'g> Build<'g> {
             for (j, y) in n.y.iter().enumerate() {
                 let Some(state) = state_of.get(y) else { return };
                 let own = |&&(i, to): &&(usize, usize)| to == j && n.x.get(i) == Some(state);
-                let pair = n.op.overwrite().iter().find(own);
+                let pair = self.kernels.overwrite(&*n.op).iter().find(own);
                 let once = n.x.iter().filter(|x| *x == state).count() == 1;
                 match pair.filter(|_| once && !read_later[state.index()]) {
                     Some(pair) => pairs.push(*pair),
@@ -201,7 +201,11 @@ impl<'g> Build<'g> {
         }
         let n = self.graph.node(id);
         let dies = |i: usize| self.last_read[n.x[i].index()] == Some(id) && !taken.contains(&Some(i));
-        n.op.overwrite().iter().find(|(i, to)| *to == j && dies(*i) && self.fits(id, j, *i, x)).map(|p| p.0)
+        self.kernels
+            .overwrite(&*n.op)
+            .iter()
+            .find(|(i, to)| *to == j && dies(*i) && self.fits(id, j, *i, x))
+            .map(|p| p.0)
     }
 
     /// True if the temporary of input `i` is as output `j` needs it.
@@ -220,7 +224,7 @@ impl<'g> Build<'g> {
         if self.takeover {
             return SmallVec::new();
         }
-        let pairs = self.graph.node(id).op.overwrite().iter().map(|&(i, j)| (j, i));
+        let pairs = self.kernels.overwrite(&*self.graph.node(id).op).iter().map(|&(i, j)| (j, i));
         pairs.filter(|&(j, i)| self.fits(id, j, i, x)).collect()
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use remat_graph::ir::Graph;
 use remat_types::{HostTensor, Result, SharedBytes};
 
-use crate::arena::padded;
-use crate::device::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
+use remat_device::host::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
+use remat_device::padded;
 
 /// A part of the mapping that is written no more.
 struct Part {
@@ -89,7 +89,8 @@ mod tests {
     use remat_types::{DType, Fact};
 
     use super::*;
-    use crate::executable::{Executable, Session};
+    use crate::Session;
+    use crate::executable::Executable;
 
     const ELEMS: usize = HUGE_PAGE_MIN_BYTES / 4 / 2 + 5;
 

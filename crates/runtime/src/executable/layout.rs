@@ -11,12 +11,12 @@ use super::build::{Lowered, Parts, Root, Temp, UnplacedCall, lower};
 use super::planned::{self, PlacedCall};
 use super::spill::Spill;
 use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
-use crate::arena::padded;
-use crate::device::KernelSet;
-use crate::program::copies::{Copies, beyond};
-use crate::program::times::StepTimes;
-use crate::program::{Operand, OutputSlot, Place, Program, Step};
-use crate::spill::SpillTo;
+use remat_device::KernelSet;
+use remat_device::padded;
+use remat_device::program::StepTimes;
+use remat_device::program::{Copies, beyond};
+use remat_device::program::{Operand, OutputSlot, Place, Program, ProgramParts, Step};
+use remat_device::spill::SpillTo;
 
 /// Calls with offsets.
 pub(super) struct PlacedCalls {
@@ -133,22 +133,16 @@ fn finish(graph: Arc<Graph>, kernels: Arc<dyn KernelSet>, l: Lowered, placed: Pl
     let mut steps = Vec::with_capacity(placed.calls.len());
     for call in &placed.calls {
         call.at.iter().for_each(|(t, at)| offsets[*t] = *at);
-        let s = step(&l, call, &offsets, &graph);
-        s.check(placed.arena_bytes)?;
-        steps.push(s);
+        steps.push(step(&l, call, &offsets, &graph));
     }
-    let states: Vec<usize> = l.updates.iter().map(|u| u.1).collect();
     let (copies, spill) = match placed.spilled {
-        Some((to, copies)) => {
-            copies.check(&steps, placed.arena_bytes, &states)?;
-            (Some(copies), Some(Spill::new(to)?))
-        }
+        Some((to, copies)) => (Some(copies), Some(Spill::new(to)?)),
         None => (None, None),
     };
     let copied = copies.as_ref().map_or((0, 0), |c| (c.out_bytes(), c.in_bytes()));
-    let mut parts = l.parts;
-    parts.pop();
-    parts.push(steps.len());
+    let mut ends = l.parts;
+    ends.pop();
+    ends.push(steps.len());
     let (outputs, threads) = (graph.outputs().len(), kernels.threads());
     let figures = MemoryFigures {
         arena_bytes: placed.arena_bytes + copies.as_ref().map_or(0, |c| beyond(c.align)),
@@ -165,18 +159,17 @@ fn finish(graph: Arc<Graph>, kernels: Arc<dyn KernelSet>, l: Lowered, placed: Pl
         graph,
         kernels,
         times: Arc::new(StepTimes::new(steps.len())),
-        program: Program {
+        program: Program::new(ProgramParts {
             threads,
-            constant_bytes: Program::count_constant_bytes(&steps, &l.constants),
             steps,
             constants: l.constants,
             x: l.x,
             y: l.y,
             updates: l.updates,
             workspace_bytes: figures.arena_bytes,
-            parts,
+            ends,
             copies,
-        },
+        })?,
         figures,
         plan: placed.plan,
         spill,

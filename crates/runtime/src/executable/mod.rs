@@ -17,7 +17,6 @@ mod layout;
 mod observe;
 mod planned;
 mod run;
-mod session;
 mod spill;
 mod trace;
 
@@ -30,18 +29,16 @@ use std::any::Any;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex};
 
-use crate::device::{HostKernels, KernelSet};
-use crate::program::cpu::Bindings;
-use crate::program::times::StepTimes;
-use crate::program::{Program, Step};
-use crate::spill::SpillTo;
+use remat_device::host::Bindings;
+use remat_device::program::{Program, Step, StepTimes};
+use remat_device::spill::SpillTo;
+use remat_device::{HostKernels, KernelSet};
 use remat_graph::ir::{Graph, NodeId};
 use remat_graph::plan::problem::Spec;
 use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op};
-use remat_types::{Error, ErrorKind, Fact, Facts, Result};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result};
 
 pub use observe::{NanCheck, Observed, Observer, RangeCheck, ValueDump};
-pub use session::{Allocate, RunHooks, RunResult, Session, SessionMemory, SessionOptions, Workspace};
 
 /// What memory a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -103,7 +100,7 @@ pub struct Executable {
     graph: Arc<Graph>,
     /// The kernels that it was made for.
     kernels: Arc<dyn KernelSet>,
-    program: Program,
+    pub(crate) program: Program,
     figures: MemoryFigures,
     plan: Option<PlanTimes>,
     spill: Option<spill::Spill>,
@@ -225,6 +222,18 @@ impl Executable {
         self.program.steps.iter().map(of).fold(stall, u64::saturating_add)
     }
 
+    /// The block of its constants, for a device that holds them: one more input of its runs there, after the states. `None` without any. Errors: those of [`HostTensor::zeros`].
+    pub(crate) fn constant_block(&self) -> Result<Option<HostTensor>> {
+        let has_constants = self.program.constant_bytes() > 0;
+        has_constants.then(|| self.program.constant_block()).transpose()
+    }
+
+    /// True for the fact of that block.
+    fn is_block(&self, given: &Fact) -> bool {
+        let bytes = self.program.constant_bytes();
+        self.kernels.holds_constants() && bytes > 0 && given.dtype == DType::U8 && given.bytes() == bytes
+    }
+
     /// Where it spills to, with the rates that its runs have seen; `None` if nothing is spilled.
     pub fn spills_to(&self) -> Option<SpillTo> {
         Some(self.spill.as_ref()?.measured())
@@ -241,7 +250,8 @@ fn host(threads: usize) -> Arc<dyn KernelSet> {
 
 impl Op for Executable {
     fn infer(&self, x: &[&Fact]) -> Result<Facts> {
-        if x.len() != self.program.x.len() {
+        let holds_constants = matches!(x.get(self.program.x.len()), Some(block) if self.is_block(block));
+        if x.len() != self.program.x.len() + usize::from(holds_constants) {
             let text = format!("{} inputs and states for a graph that has {}", x.len(), self.program.x.len());
             return Err(Error::new(ErrorKind::Arity, text));
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use remat_graph::ir::{Graph, NodeId, ValueId};
 use remat_types::{DType, Error, ErrorKind, Result, write_npy};
 
-use crate::program::ValueView;
+use remat_device::program::ValueView;
 
 /// What a call of a run gave.
 #[derive(Clone, Copy, Debug)]

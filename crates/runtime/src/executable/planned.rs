@@ -14,11 +14,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::ExecutableOptions;
 use super::build::{Lowered, Root, UnplacedCall};
 use super::layout::PlacedCalls;
-use crate::arena::ALIGN_BYTES;
-use crate::device::KernelSet;
-use crate::program::Place;
-use crate::program::copies::beyond;
-use crate::spill::alignment;
+use remat_device::ALIGN_BYTES;
+use remat_device::KernelSet;
+use remat_device::program::Place;
+use remat_device::program::beyond;
+use remat_device::spill::alignment;
 
 /// A call that runs at this place of the order, and where the temporaries that it makes lie from now on.
 pub(super) struct PlacedCall {

@@ -9,17 +9,17 @@ use remat_types::Result;
 use super::Executable;
 use super::observe::{Observed, Observer};
 use super::spill::InFlight;
-use crate::device::program::ProgramOwner;
-use crate::program::comm_thread::CommThread;
-use crate::program::copies::beyond;
-use crate::program::cpu::{Bindings, Cpu};
-use crate::program::operands::Range;
-use crate::program::times::StepTimes;
-use crate::program::walk::{Frame, Machine, Watch, hold_states, run_steps};
-use crate::program::{Program, Step, ValueView};
+use remat_device::ProgramOwner;
+use remat_device::host::CommThread;
+use remat_device::host::Range;
+use remat_device::host::{Bindings, HostMachine};
+use remat_device::program::StepTimes;
+use remat_device::program::beyond;
+use remat_device::program::{Frame, Machine, Watch, hold_states, run_steps};
+use remat_device::program::{Program, Step, ValueView};
 
 /// What else is called after a step.
-pub(super) type AfterStep<'a> = dyn FnMut(usize, Cpu<'_>, &Frame<'_, Range>) -> Result<()> + 'a;
+pub(crate) type AfterStep<'a> = dyn FnMut(usize, HostMachine<'_>, &Frame<'_, Range>) -> Result<()> + 'a;
 
 impl Executable {
     pub(super) fn run(&self, cx: &mut EvalCx<'_>, comm: Option<&CommThread>) -> Result<()> {
@@ -30,17 +30,19 @@ impl Executable {
         let given = kept.as_deref_mut().unwrap_or(&mut own);
         given.bind(cx)?;
         let frame = given.frame(&self.program, Range::exclusive(cx.workspace));
-        let mut cpu = Cpu { pool: cx.pool, comm };
+        // SAFETY: the ranges are those of the operands and the workspace, which are borrowed for this call; collectives have
+        // ended when it returns, for `run_on_host` waits for them.
+        let mut cpu = unsafe { HostMachine::new(&*self.kernels, cx.pool, comm) };
         hold_states(&mut cpu, &frame, |i, j| cx.y[j].holds() == Some(i))?;
         self.run_steps(0..self.program.steps.len(), &frame, cpu, &mut |_, _, _| Ok(()))
     }
 
     /// Runs the steps of `range` in order; after each the observer is shown what it gave, then `after` is called.
-    pub(super) fn run_steps(
+    pub(crate) fn run_steps(
         &self,
         range: std::ops::Range<usize>,
         frame: &Frame<'_, Range>,
-        mut cpu: Cpu<'_>,
+        mut cpu: HostMachine<'_>,
         after: &mut AfterStep<'_>,
     ) -> Result<()> {
         match (&self.spill, &self.program.copies) {
@@ -104,8 +106,8 @@ struct Calls<'a, 'f> {
     after: &'a mut AfterStep<'a>,
 }
 
-impl<'p> Watch<Cpu<'p>> for Calls<'_, '_> {
-    fn before(&mut self, cpu: &mut Cpu<'p>, i: usize) -> Result<()> {
+impl<'p> Watch<HostMachine<'p>> for Calls<'_, '_> {
+    fn before(&mut self, cpu: &mut HostMachine<'p>, i: usize) -> Result<()> {
         if let Some(copies) = &mut self.copies
             && copies.are_due(i)
         {
@@ -116,7 +118,7 @@ impl<'p> Watch<Cpu<'p>> for Calls<'_, '_> {
         Ok(())
     }
 
-    fn after(&mut self, cpu: &mut Cpu<'p>, i: usize, frame: &Frame<'_, Range>) -> Result<()> {
+    fn after(&mut self, cpu: &mut HostMachine<'p>, i: usize, frame: &Frame<'_, Range>) -> Result<()> {
         let end = Instant::now();
         let ns = (end - self.start).as_nanos() as u64;
         self.exe.times.record(i, ns);

@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use remat_graph::plan::problem::SpillRates;
 use remat_types::Result;
 
-use crate::program::copies::{Copies, CopyStep};
-use crate::program::operands::Range;
-use crate::program::walk::Span;
-use crate::spill::{Flight, SpillFile, SpillTo};
+use remat_device::host::Range;
+use remat_device::program::Span;
+use remat_device::program::{Copies, CopyStep};
+use remat_device::spill::{Flight, SpillFile, SpillTo};
 
 /// The files of the runs of a program that makes copies: one for each that is under way at the same time.
 #[derive(Debug)]
@@ -51,9 +51,7 @@ impl Spill {
     ) -> Result<()> {
         let kept = self.files().pop();
         let mut file = kept.map_or_else(|| self.to.open(), Ok)?;
-        // SAFETY: `Copies::check` has seen that no step of the plan touches memory that is on its way; `arena` is the
-        // run's alone, and outlives the flight, which ends within this call.
-        let flight = unsafe { file.begin(copies.slots.len(), copies.list.len()) };
+        let flight = file.begin(copies.slots.len(), copies.list.len());
         let mut in_flight = InFlight { copies, next: 0, flight, arena };
         let result = f(&mut in_flight);
         let waited = in_flight.flight.waited().as_nanos() as u64;
@@ -88,11 +86,16 @@ impl InFlight<'_> {
                 CopyStep::Wait { slot } => self.flight.wait(slot)?,
                 CopyStep::Out { slot, at } => {
                     let s = self.copies.slots[slot];
-                    self.flight.copy_out(slot, s, self.arena.part(at, s.bytes)?.first());
+                    let memory = self.arena.part(at, s.bytes)?.first();
+                    // SAFETY: `Copies::check` has seen that no step of the plan touches memory that is on its way; the arena
+                    // is the run's alone, and outlives the flight, which ends within the run.
+                    unsafe { self.flight.copy_out(slot, s, memory) };
                 }
                 CopyStep::In { slot, at } => {
                     let s = self.copies.slots[slot];
-                    self.flight.copy_in(slot, s, self.arena.part(at, s.bytes)?.first());
+                    let memory = self.arena.part(at, s.bytes)?.first();
+                    // SAFETY: as above.
+                    unsafe { self.flight.copy_in(slot, s, memory) };
                 }
             }
         }

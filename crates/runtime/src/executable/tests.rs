@@ -12,9 +12,9 @@ use remat_types::{DType, HostTensor, SmallVec};
 use super::*;
 use crate::eager::{Channel, Device, Handle};
 use crate::options::DeviceOptions;
-use crate::program::Place;
 use crate::report::Kind;
 use crate::testing::Rng;
+use remat_device::program::Place;
 
 const SIDE: usize = 6;
 
@@ -196,7 +196,7 @@ fn a_chain_lives_in_one_buffer() {
     }
     b.output(v, "y");
     let exe = Executable::new(Arc::new(b.finish().expect("valid")), 1).expect("builds");
-    assert_eq!((exe.calls(), exe.figures().arena_bytes), (20, crate::arena::padded(square().bytes())));
+    assert_eq!((exe.calls(), exe.figures().arena_bytes), (20, remat_device::padded(square().bytes())));
 }
 
 #[test]

@@ -7,10 +7,10 @@ use remat_ops::shape::{Reshape, Slice};
 use remat_types::{DType, HostTensor, SmallVec};
 
 use super::*;
-use crate::arena::padded;
 use crate::eager::{Channel, Device, Handle};
 use crate::options::DeviceOptions;
 use crate::report::Kind;
+use remat_device::padded;
 
 const N: usize = 16;
 

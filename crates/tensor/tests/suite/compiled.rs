@@ -82,3 +82,24 @@ fn a_chain_of_custom_functions_of_any_length_is_dropped_within_a_small_stack() {
     };
     std::thread::Builder::new().stack_size(256 << 10).spawn(chain).expect("a thread").join().expect("no overflow");
 }
+
+#[test]
+fn what_runs_while_a_trace_is_suspended_has_values_and_leaves_no_node() {
+    use remat_runtime::tracing;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let d = cpu(1);
+    let beside = d.clone();
+    let mut f = compile(&d, move |x: &[Tensor]| {
+        let sum = tracing::suspended(|| {
+            assert!(!tracing::is_tracing());
+            Tensor::new(&beside, &[1f32, 2.0], [2])?.sum()?.item::<f32>()
+        })?;
+        let panicked = catch_unwind(AssertUnwindSafe(|| tracing::suspended(|| panic!("as asked"))));
+        assert!(panicked.is_err());
+        assert!(tracing::is_tracing(), "it goes on after a panic, too");
+        Ok(vec![(&x[0] + sum)?])
+    });
+    let x = Tensor::new(&d, &[10f32], [1]).expect("fits");
+    assert_eq!(f.call(&[&x]).expect("runs")[0].to_vec::<f32>().expect("values"), [13.0]);
+    assert_eq!(f.graph(&[&x]).expect("traced").nodes().len(), 1, "the sum is no node");
+}

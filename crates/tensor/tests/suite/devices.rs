@@ -1,6 +1,7 @@
 //! Copies between devices are differentiable: cotangents travel back.
 
-use remat_runtime::{Device, DeviceOptions, EmulatedOptions};
+use remat_emulated::EmulatedOptions;
+use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, grad, no_grad};
 use remat_types::{DType, ErrorKind};
 
@@ -8,7 +9,9 @@ use crate::support::{assert_close, cpu, grad_of, leaf, plain, tensor, values};
 
 fn emulated() -> Device {
     let e = EmulatedOptions { max_delay_us: 30, ..EmulatedOptions::default() };
-    Device::emulated(e, DeviceOptions { threads: 1, ..DeviceOptions::default() }).expect("opens")
+    e.open()
+        .and_then(|b| Device::with_backend(b, DeviceOptions { threads: 1, ..DeviceOptions::default() }))
+        .expect("opens")
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::path::Path;
 use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, Language, Style};
 
 /// In the order of the header.
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "status.rs",
     "dtype.rs",
     "memory.rs",
     "hooks.rs",
+    "kernels.rs",
     "options.rs",
     "ports.rs",
     "load.rs",

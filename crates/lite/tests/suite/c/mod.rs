@@ -7,6 +7,7 @@ mod borrowed;
 mod header;
 mod hooks;
 mod hostile;
+mod kernels;
 mod memory;
 mod programs;
 mod random;

@@ -352,11 +352,11 @@ mod tests {
     use remat_types::{DType, Fact, Facts, smallvec};
 
     use super::*;
-    use crate::device::Dry;
     use crate::eager::simulation::Simulated;
     use crate::eager::simulation::StreamCommand;
     use crate::options::DeviceOptions;
     use crate::report::Kind;
+    use remat_device::Dry;
 
     /// Two chains of four from one leaf: tensors 1 to 4 and 11 to 14.
     fn chains() -> Simulated {

@@ -4,11 +4,11 @@ use remat_types::{BudgetShortfall, Error, PinnedBytes, Result};
 use rustc_hash::FxHashMap;
 
 use super::policy::{Choice, ScoredSegment, UnscannedBytes, choose};
-use crate::arena::{Segment, padded};
 use crate::eager::memory::table::{Storage, StorageId};
 use crate::eager::worker::Worker;
 use crate::report::Kind;
 use crate::slab::Key;
+use remat_device::{Segment, padded};
 
 /// Segments that a decision looks at: its time must not grow with the number of storages, and a part of many of them has
 /// some that cost next to nothing. What is decided among so many, or fewer, is as if all were looked at.
@@ -189,7 +189,7 @@ impl Worker {
             return Ok(());
         }
         let over =
-            self.memory.arena().in_use().saturating_sub(bytes / crate::arena::ALIGN_BYTES * crate::arena::ALIGN_BYTES);
+            self.memory.arena().in_use().saturating_sub(bytes / remat_device::ALIGN_BYTES * remat_device::ALIGN_BYTES);
         if over > 0 {
             let free: usize = self.memory.arena().capacity() - self.memory.arena().in_use();
             self.begin_decision();

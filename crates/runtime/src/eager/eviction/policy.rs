@@ -5,8 +5,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use crate::arena::{Owner, Segment};
 use crate::options::PolicyKind;
+use remat_device::{Owner, Segment};
 
 /// What a policy knows of an evictable storage.
 #[derive(Clone, Copy, Debug, PartialEq)]

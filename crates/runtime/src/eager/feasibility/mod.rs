@@ -13,10 +13,10 @@ pub(in crate::eager) use self::turns::FromNothing;
 use remat_types::SmallVec;
 use rustc_hash::FxHashSet;
 
-use crate::arena::{Block, padded};
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Recipe, RecipeId, Storage, StorageId, Table};
 use crate::eager::worker::Worker;
+use remat_device::{Block, padded};
 
 /// What must be made before a storage, and may need too much, is looked for among so many recipes.
 const BEFORE_MAX: usize = 16;
@@ -151,7 +151,7 @@ impl Worker {
             let is_alone = s.is_some_and(|s| s.handles == 0 && s.recipe.is_some());
             is_alone && r.facts.get(p.1).is_some_and(|f| self.is_whole(&r.x, p.0, f))
         };
-        bytes - r.op.overwrite().iter().find(is_taken).map_or(0, |p| padded(r.facts[p.1].bytes()))
+        bytes - self.overwrite(&r.op).iter().find(is_taken).map_or(0, |p| padded(r.facts[p.1].bytes()))
     }
 
     /// False if a storage could not be made again in `room` bytes beside leaves: its producer needs more, or that of

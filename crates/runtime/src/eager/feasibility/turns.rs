@@ -8,9 +8,9 @@
 use remat_ops::OpRef;
 use remat_types::{Fact, SmallVec};
 
-use crate::arena::padded;
 use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::worker::Worker;
+use remat_device::padded;
 
 /// What is made of an input that is held is looked for among so many recipes.
 const NEAR_MAX: usize = 48;

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use remat_types::SmallVec;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::arena::padded;
 use crate::eager::command::Apply;
 use crate::eager::failure::OpFailure;
 use crate::eager::handle::TensorId;
@@ -21,6 +20,7 @@ use crate::eager::memory::table::{HeldBy, Input, Storage, StorageId};
 use crate::eager::schedule::Needs;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
+use remat_device::padded;
 
 /// The search for the results of one leaf visits at most so many storages.
 const RESULTS_MAX: usize = 256;

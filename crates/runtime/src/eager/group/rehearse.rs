@@ -4,12 +4,12 @@
 use remat_types::{BudgetShortfall, Error, Result};
 
 use super::{CommandGroup, Item};
-use crate::arena::ALIGN_BYTES;
-use crate::device::Dry;
 use crate::eager::command::{Apply, Command};
 use crate::eager::failure::OpFailure;
 use crate::eager::worker::Worker;
 use crate::options::{DeviceOptions, Foresight};
+use remat_device::ALIGN_BYTES;
+use remat_device::Dry;
 
 /// A budget that suffices is looked for up to this many doublings of the one that does not,
 const DOUBLINGS: usize = 6;

@@ -8,7 +8,6 @@ use rustc_hash::FxHashSet;
 
 use super::rehearse::Way;
 use super::{CommandGroup, Item};
-use crate::arena::padded;
 use crate::eager::command::{Apply, Command, Until};
 use crate::eager::failure::{Caller, Failure, HeldBack, OpFailure};
 use crate::eager::handle::TensorId;
@@ -18,6 +17,7 @@ use crate::eager::step_planner::CommandKind;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 use crate::report::Kind;
+use remat_device::padded;
 
 impl Worker {
     pub(in crate::eager) fn run_group(&mut self, mut g: CommandGroup) {
@@ -386,7 +386,7 @@ impl Worker {
         }
         let known: SmallVec<[Input; 4]> = x.iter().flatten().cloned().collect();
         let is_in_place = |j: usize| {
-            a.op.overwrite().iter().filter(|p| p.1 == j).any(|&(i, _)| {
+            self.overwrite(&a.op).iter().filter(|p| p.1 == j).any(|&(i, _)| {
                 let Some(s) = x.get(i).and_then(Option::as_ref) else { return false };
                 let storage = &self.table[s.storage];
                 let at = known.iter().position(|k| std::rc::Rc::ptr_eq(k, s)).unwrap_or(0);

@@ -10,9 +10,9 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 use rustc_hash::FxHashMap;
 
 use super::Call;
-use crate::device::{Event, Launch};
 use crate::eager::worker::Worker;
-use crate::program::operands::contained;
+use remat_device::host::contained;
+use remat_device::{Event, Launch};
 
 /// What ran on the host.
 #[derive(Default)]

@@ -17,8 +17,8 @@ use remat_types::Error;
 use self::host_runs::HostRuns;
 use self::timings::Timings;
 use super::memory::table::RecipeId;
-use crate::device::{Backend, Event, KernelSet, StreamId};
 use crate::report::OpTime;
+use remat_device::{Backend, Event, KernelSet, StreamId};
 
 use op_costs::CostId;
 pub(super) use run::Call;

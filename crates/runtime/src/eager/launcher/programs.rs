@@ -3,27 +3,53 @@
 use std::sync::Arc;
 
 use remat_ops::OpRef;
-use remat_types::{Fact, Result};
+use remat_types::{Fact, HostTensor, Result};
 
 use super::Launcher;
 use crate::control_flow;
-use crate::device::program::{ProgramBody, ProgramLaunch, ProgramOwner};
-use crate::device::{Event, KernelSet, Launch};
 use crate::executable::Executable;
-use crate::program::with_constants;
+use remat_device::program::with_constants;
+use remat_device::{Event, KernelSet, Launch, padded};
+use remat_device::{ProgramBody, ProgramLaunch, ProgramOwner};
 
 impl Launcher {
     /// Queues a launch: as a program if its op is one, else as a kernel. Errors: the device's.
     pub(super) fn queue(&mut self, launch: &Launch<'_>) -> Result<Event> {
         if let Some(executable) = executable(launch.op) {
-            return self.device.run(&ProgramLaunch { launch, body: ProgramBody::Whole(executable) });
+            let p = executable.program();
+            let constants_at = match launch.x.get(p.x.len()) {
+                Some(resident) => Some(resident.at),
+                None => self.put_constants(launch, p.workspace_bytes, p.constant_bytes(), || p.constant_block())?,
+            };
+            return self.device.run(&ProgramLaunch { launch, constants_at, body: ProgramBody::Whole(executable) });
         }
-        // A device that reads the host's memory runs what ops run within themselves as the host does.
-        let flow = if self.holds_constants { control_flow::flow(launch.op, &self.kernels) } else { None };
+        // Elsewhere an op runs others within itself by its own kernel.
+        let flow = if self.kernels.walks_programs() { control_flow::flow(launch.op, &self.kernels) } else { None };
         match flow {
-            Some(flow) => self.device.run(&ProgramLaunch { launch, body: ProgramBody::Flow(&flow) }),
+            Some(flow) => {
+                let (workspace_bytes, bytes) = (flow.workspace_bytes(), flow.constant_bytes());
+                let constants_at = self.put_constants(launch, workspace_bytes, bytes, || flow.constant_block())?;
+                self.device.run(&ProgramLaunch { launch, constants_at, body: ProgramBody::Flow(&flow) })
+            }
             None => self.device.launch(launch),
         }
+    }
+
+    /// Writes constants that no input holds behind the workspace, for this run alone. Their offset; `None` where the device reads
+    /// the host's.
+    fn put_constants(
+        &mut self,
+        launch: &Launch<'_>,
+        workspace_bytes: usize,
+        bytes: usize,
+        block: impl FnOnce() -> Result<HostTensor>,
+    ) -> Result<Option<usize>> {
+        if !self.holds_constants || bytes == 0 {
+            return Ok(None);
+        }
+        let at = launch.workspace.0 + padded(workspace_bytes);
+        self.device.upload(launch.stream, at, &block()?)?;
+        Ok(Some(at))
     }
 }
 
@@ -31,16 +57,17 @@ fn executable(op: &OpRef) -> Option<&Executable> {
     op.as_any().downcast_ref()
 }
 
-/// The workspace of a launch, with room for the constants of a program where the device holds them.
+/// The workspace of a launch, with room for the constants of a program where the device holds them and no input does.
 pub(in crate::eager) fn workspace_bytes(op: &OpRef, x: &[&Fact], kernels: &Arc<dyn KernelSet>) -> usize {
-    if !kernels.holds_constants() {
+    if !kernels.walks_programs() {
         return kernels.workspace(&**op, x);
     }
     if let Some(p) = executable(op).map(ProgramOwner::program) {
-        return with_constants(p.workspace_bytes, p.constant_bytes);
+        let is_put = kernels.holds_constants() && x.len() == p.x.len();
+        return with_constants(p.workspace_bytes, if is_put { p.constant_bytes() } else { 0 });
     }
     match control_flow::flow(op, kernels) {
-        Some(f) => with_constants(f.workspace_bytes(), f.constant_bytes()),
+        Some(f) => with_constants(f.workspace_bytes(), if kernels.holds_constants() { f.constant_bytes() } else { 0 }),
         None => kernels.workspace(&**op, x),
     }
 }

@@ -7,14 +7,14 @@ use remat_ops::{LayoutReq, OpRef};
 use remat_types::{CallSite, Error, Fact, Layout, Result, SmallVec};
 
 use super::op_costs::facts;
-use crate::arena::{Block, padded};
-use crate::device::{Buffer, Event, Launch, OutBuffer, StreamId};
 use crate::eager::memory::Label;
 use crate::eager::memory::table::{Input, StorageId, StorageView};
 use crate::eager::worker::Worker;
 use crate::executable::Executable;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
+use remat_device::{Block, padded};
+use remat_device::{Buffer, Event, Launch, OutBuffer, StreamId};
 
 /// What to run: inputs resident and pinned, outputs placed and pinned.
 pub(in crate::eager) struct Call<'a> {
@@ -63,6 +63,11 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Pairs (input, output) that may share storage when the input dies with a call: what the device's kernel says.
+    pub(in crate::eager) fn overwrite<'o>(&self, op: &'o OpRef) -> &'o [(usize, usize)] {
+        self.launcher.kernels.overwrite(&**op)
     }
 
     /// The scratch memory of a call, as [`Worker::run`] will place it.
@@ -137,7 +142,7 @@ impl Worker {
         scratch.push(id);
         self.feasibility.pass([id].into_iter());
         self.place_scratch(id, bytes);
-        if let Err(e) = self.place(id, crate::arena::End::Low) {
+        if let Err(e) = self.place(id, remat_device::End::Low) {
             let placed: usize = scratch.iter().map(|s| padded(self.table[*s].bytes)).sum();
             let more = self.scratch_bytes(call.op, call.x, call.workspace_bytes).saturating_sub(placed);
             return Err(self.needing(e, id, more));
@@ -213,6 +218,10 @@ impl Worker {
             let (at, bytes) = place(id);
             let donated_from = call.donated_from.get(j).copied().flatten();
             launch.y.push(OutBuffer { dtype: f.dtype, shape: &f.shape, at, bytes, donated_from });
+            // Its storage is the output's by now.
+            if let Some(x) = donated_from.and_then(|i| launch.x.get_mut(i)) {
+                x.at = at;
+            }
         }
         self.is_launched = true;
         if !self.launcher.is_asynchronous {

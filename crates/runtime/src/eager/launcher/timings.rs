@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use super::op_costs::CostId;
-use crate::device::{Event, LaunchTime};
 use crate::eager::memory::table::RecipeId;
 use crate::eager::worker::Worker;
+use remat_device::{Event, LaunchTime};
 
 /// A launch whose time is not known yet.
 struct Launched {

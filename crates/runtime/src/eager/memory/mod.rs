@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 pub(super) use self::ledger::Label;
 use self::ledger::Ledger;
 use self::table::StorageId;
-use crate::arena::{Arena, ArenaFigures, Block, Segment};
 use crate::report::Kind;
+use remat_device::{Arena, ArenaFigures, Block, Segment};
 
 /// See the module's note.
 pub(super) struct Memory {

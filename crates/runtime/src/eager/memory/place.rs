@@ -7,13 +7,13 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::ledger::Label;
 use super::table::{Storage, StorageId};
-use crate::arena::{Block, End};
-use crate::device::{Event, StreamId};
 use crate::eager::launcher::note_last;
 use crate::eager::worker::Worker;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
 use crate::slab::Key;
+use remat_device::{Block, End};
+use remat_device::{Event, StreamId};
 
 /// Without a budget the address range grows by at least this much.
 const GROW_BYTES: usize = 32 << 20;

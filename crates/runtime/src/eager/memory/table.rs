@@ -16,8 +16,6 @@ use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Facts, Layout, SmallVec};
 use rustc_hash::FxHashMap;
 
-use crate::arena::Block;
-use crate::device::{Event, StreamId};
 use crate::eager::failure::Failure;
 use crate::eager::handle::TensorId;
 use crate::eager::launcher::op_costs::CostId;
@@ -26,6 +24,8 @@ use crate::eager::spill::Copied;
 use crate::eager::step_planner::{Local, NO_LOCAL};
 use crate::report::Kind;
 use crate::slab::{Key, Slab};
+use remat_device::Block;
+use remat_device::{Event, StreamId};
 
 pub(in crate::eager) type StorageId = Key<Storage>;
 pub(in crate::eager) type RecipeId = Key<Recipe>;

@@ -8,9 +8,9 @@ use remat_types::SmallVec;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Action;
-use crate::arena::padded;
 use crate::eager::memory::table::{RecipeId, StorageId};
 use crate::eager::worker::Worker;
+use remat_device::padded;
 
 /// See the module's note, and the most bytes beside leaves while it is acted out.
 struct Shorter {
@@ -92,7 +92,7 @@ impl Worker {
     fn taken_bytes(&self, recipe: RecipeId, goes: &[StorageId]) -> usize {
         let r = &self.table[recipe];
         let (mut givers, mut takers): (SmallVec<[usize; 2]>, SmallVec<[usize; 2]>) = Default::default();
-        for &(i, j) in r.op.overwrite() {
+        for &(i, j) in self.overwrite(&r.op) {
             let does_fit = i < r.x.len() && j < r.y.len() && !givers.contains(&i) && !takers.contains(&j);
             if !does_fit || !self.is_whole(&r.x, i, &r.facts[j]) {
                 continue;

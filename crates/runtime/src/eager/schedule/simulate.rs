@@ -3,11 +3,11 @@
 use remat_types::{Error, PinnedBytes, SmallVec};
 
 use super::{Action, COST_MAX, OUTGROWN_SPARE_PART, SPARE_PART};
-use crate::arena::padded;
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Input, RecipeId, StorageId};
 use crate::eager::sweep::{NESTED_MAX, Run};
 use crate::eager::worker::Worker;
+use remat_device::padded;
 
 /// A log so long is begun anew: a program that marks no steps would have one without end.
 const LOG_MAX: usize = 1 << 20;
@@ -262,7 +262,7 @@ impl Worker {
             let is_alone = self.schedule.residents.get(&id).is_some_and(|r| r.pins == 1 && r.wanted <= reads);
             is_alone && s.handles == 0 && s.recipe.is_some()
         };
-        let pairs = r.op.overwrite().iter().filter(|p| p.1 == 0 && p.0 < r.x.len());
+        let pairs = self.overwrite(&r.op).iter().filter(|p| p.1 == 0 && p.0 < r.x.len());
         let mut free = pairs.filter(|p| self.is_whole(&r.x, p.0, &r.facts[0])).map(|p| r.x[p.0].storage);
         free.find(|id| is_free(*id))
     }

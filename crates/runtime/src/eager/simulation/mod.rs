@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub(in crate::eager) use self::worker::Simulated;
 use crate::PlanTimes;
-use crate::device::{Dry, KernelSet};
 use crate::options::{DeviceOptions, Foresight, PolicyKind};
 use Simulated as Worker;
+use remat_device::{Dry, KernelSet};
 
 /// What a replay cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,6 +170,10 @@ impl KernelSet for RecordedKernels {
 
     fn layout(&self, op: &dyn Op, input: usize) -> LayoutReq {
         op.layout(input)
+    }
+
+    fn overwrite<'o>(&self, op: &'o dyn Op) -> &'o [(usize, usize)] {
+        op.overwrite()
     }
 
     fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64 {

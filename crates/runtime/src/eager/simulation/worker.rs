@@ -6,7 +6,6 @@ use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, Layout, Result, SmallVec};
 
 use super::StreamCommand;
-use crate::device::{Backend, StreamId};
 use crate::eager::command::{Apply, Command, Until};
 use crate::eager::eviction::Use;
 use crate::eager::failure::Caller;
@@ -16,6 +15,7 @@ use crate::eager::queue::Reply;
 use crate::eager::worker::Worker;
 use crate::options::DeviceOptions;
 use crate::report::{Kind, Stats};
+use remat_device::{Backend, StreamId};
 
 /// See the module's note.
 pub(crate) struct Simulated(pub(in crate::eager) Worker);
@@ -72,7 +72,7 @@ impl Simulated {
 
     pub(crate) fn put(&mut self, id: u64, bytes: usize, kind: Kind) -> Result<()> {
         self.0.before_put(&Fact::new(DType::U8, [bytes]));
-        let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(crate::device::Event::REACHED))?;
+        let storage = self.0.put_bytes(bytes, kind, StreamId(0), |_, _, _| Ok(remat_device::Event::REACHED))?;
         let source = StorageView { storage, layout: Layout::contiguous([bytes]), dtype: DType::U8 };
         self.0.bind_new(TensorId(id), source);
         self.0.after_put(TensorId(id));

@@ -12,11 +12,11 @@ use remat_types::{Fact, SmallVec};
 use super::plan::{Action, Recompute, StepPlan};
 use super::step_trace::{Local, StepTrace};
 use super::{Followed, Mode};
-use crate::arena::{Block, padded};
 use crate::eager::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use crate::eager::replay::ReplayOptions;
 use crate::eager::worker::Worker;
-use crate::spill::BLOCK_BYTES;
+use remat_device::spill::BLOCK_BYTES;
+use remat_device::{Block, padded};
 
 /// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
 const SMALL_SHARE: usize = 64;

@@ -33,12 +33,12 @@ use std::rc::Rc;
 use remat_types::{Fact, SmallVec};
 use rustc_hash::FxHashMap;
 
-use crate::arena::padded;
 use crate::eager::command::Apply;
 use crate::eager::handle::TensorId;
 use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::worker::Worker;
 use crate::options::Foresight as Planning;
+use remat_device::padded;
 
 /// After so many steps in a row that were unlike all known ones, recording pauses for as many, then for twice as many.
 const PATIENCE: u32 = 8;
@@ -338,7 +338,7 @@ impl Worker {
         // The facts may have gone into the recipe by now.
         let Some((dtype, shape)) = events.last().and_then(|e| e.types.last().cloned()) else { return SmallVec::new() };
         let fact = Fact::new(dtype, shape);
-        let of_it = a.op.overwrite().iter().filter(|p| p.1 == 0 && p.0 < x.len()).map(|p| p.0);
+        let of_it = self.overwrite(&a.op).iter().filter(|p| p.1 == 0 && p.0 < x.len()).map(|p| p.0);
         of_it.filter(|i| self.is_whole(x, *i, &fact)).filter_map(|i| u8::try_from(i).ok()).collect()
     }
 

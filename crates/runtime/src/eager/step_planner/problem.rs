@@ -17,8 +17,8 @@ use remat_types::{Result, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::step_trace::{CommandKind, Event, Local, Outcome, StepTrace};
-use crate::arena::ALIGN_BYTES;
-use crate::spill::alignment;
+use remat_device::ALIGN_BYTES;
+use remat_device::spill::alignment;
 
 /// Storages of no more than this part of the budget, or than so many bytes, are not worth a decision.
 const SMALL_SHARE: usize = 16_384;

@@ -213,8 +213,8 @@ fn committed_tensors_are_kept_and_forget_how_they_were_made() {
 
 #[test]
 fn a_device_without_a_budget_that_is_full_evicts_what_it_can() {
-    let options = crate::EmulatedOptions { memory_bytes: 6 * UNIT, max_delay_us: 0, ..Default::default() };
-    let d = crate::Device::emulated(options, recording()).expect("opens");
+    let options = remat_emulated::EmulatedOptions { memory_bytes: 6 * UNIT, max_delay_us: 0, ..Default::default() };
+    let d = options.open().and_then(|b| crate::Device::with_backend(b, recording())).expect("opens");
     let c = d.channel();
     let all = chain(&c, 20);
     assert_eq!(value(&c, &all[20]).len(), UNIT / 4);

@@ -1,16 +1,17 @@
 //! Several devices, several streams.
 
+use remat_emulated::{EmulatedOptions, RaceLog};
 use remat_types::{ErrorKind, smallvec};
 
 use super::ops::{Mode, Probe};
 use super::{add, apply1, budget, cpu, exp, put, ramp, recording, tanh, value};
+use crate::DeviceOptions;
 use crate::eager::{Channel, Device, Handle};
-use crate::{DeviceOptions, EmulatedOptions, RaceLog};
 
 fn emulated(streams: u16, seed: u64, ignore_waits: bool, options: DeviceOptions) -> (Device, RaceLog) {
     let log = RaceLog::default();
     let e = EmulatedOptions { streams, seed, ignore_waits, max_delay_us: 200, log: log.clone(), ..Default::default() };
-    (Device::emulated(e, options).expect("opens"), log)
+    (e.open().and_then(|b| Device::with_backend(b, options)).expect("opens"), log)
 }
 
 #[test]
@@ -135,14 +136,14 @@ fn a_failure_on_one_stream_reaches_dependents_on_others() {
 #[test]
 fn a_failing_allocation_is_the_error_of_its_command_only() {
     let e = EmulatedOptions { failing_reserves: vec![1, 2], max_delay_us: 0, ..Default::default() };
-    let c = Device::emulated(e, recording()).expect("opens").channel();
+    let c = e.open().and_then(|b| Device::with_backend(b, recording())).expect("opens").channel();
     let x = put(&c, &ramp(64));
     assert_eq!(c.value(&x).expect_err("planted").kind(), ErrorKind::Budget);
     let y = put(&c, &ramp(64));
     assert_eq!(value(&c, &y).len(), 64);
     assert!(c.sync().is_ok());
     let none = EmulatedOptions { memory_bytes: 1 << 12, ..Default::default() };
-    let e = Device::emulated(none, budget(1 << 13)).expect_err("a budget beyond the device");
+    let e = none.open().and_then(|b| Device::with_backend(b, budget(1 << 13))).expect_err("a budget beyond the device");
     assert_eq!(e.kind(), ErrorKind::Budget);
     let _ = c.apply(Probe(Mode::Increment), smallvec![y]).expect("fine");
 }

@@ -1,15 +1,16 @@
 //! Errors: reported once, with the op and the place; nothing is lost.
 
+use remat_emulated::EmulatedOptions;
 use remat_types::{ErrorKind, SmallVec, smallvec};
 
 use super::ops::{Mode, Probe, fail_from_now_on};
 use super::{add, apply1, budget, cpu, exp, put, ramp, recording, tanh, value};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
-use crate::{AsyncLevel, DeviceOptions, EmulatedOptions};
+use crate::{AsyncLevel, DeviceOptions};
 
 fn devices() -> Vec<Channel> {
-    let emulated = Device::emulated(EmulatedOptions::default(), recording()).expect("opens");
+    let emulated = EmulatedOptions::default().open().and_then(|b| Device::with_backend(b, recording())).expect("opens");
     vec![cpu(recording()), cpu(DeviceOptions { threads: 1, ..DeviceOptions::default() }), emulated.channel()]
 }
 

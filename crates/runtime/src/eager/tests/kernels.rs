@@ -1,16 +1,22 @@
 //! Kernels of a device: every op's samples on every device there is, devices that lack kernels, and times from events.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use remat_device::{HostKernel, KernelRegistry};
+use remat_emulated::{EmulatedOptions, RaceLog};
+use remat_graph::ir::{Builder, Graph};
 use remat_kernels::pool::Pool;
 use remat_ops::testing::{bit_differences, each_sample};
-use remat_ops::{Expect, OpRef, Registry, Sample, eval_on_host};
-use remat_types::{ErrorKind, HostTensor, Result, SmallVec};
+use remat_ops::{EvalCx, Expect, Op, OpRef, Registry, Sample, eval_on_host};
+use remat_types::{DType, ErrorKind, Fact, HostTensor, Result, SmallVec};
 
 use super::{apply1, chain, cpu, put, ramp, try1, value};
+use crate::DeviceOptions;
+use crate::control_flow::{Body, Call};
 use crate::eager::{Channel, Device, Handle};
+use crate::executable::Executable;
 use crate::report::Kind;
-use crate::{DeviceOptions, EmulatedOptions, RaceLog};
 use remat_ops::pointwise::{Unary, UnaryFn};
 
 fn options() -> DeviceOptions {
@@ -22,7 +28,7 @@ fn options() -> DeviceOptions {
 fn lacking(without_kernels: Vec<&'static str>, options: DeviceOptions) -> (Channel, RaceLog) {
     let log = RaceLog::default();
     let e = EmulatedOptions { without_kernels, max_delay_us: 5, log: log.clone(), ..EmulatedOptions::default() };
-    (Device::emulated(e, options).expect("opens").channel(), log)
+    (e.open().and_then(|b| Device::with_backend(b, options)).expect("opens").channel(), log)
 }
 
 /// Every second op, so that a network has neighbours of both kinds.
@@ -157,4 +163,48 @@ fn a_program_that_uses_an_op_without_a_kernel_has_none_either() {
     let c = cpu(options());
     let want = value(&c, &super::tanh(&c, &put(&c, &ramp(8))));
     assert_eq!((got, on_host), (want, 1));
+}
+
+/// In place of all functions of one operand: the operand's double.
+#[derive(Debug)]
+struct Doubling;
+
+impl HostKernel for Doubling {
+    fn run(&self, _op: &dyn Op, cx: &mut EvalCx<'_>) -> Result<()> {
+        let x = cx.x[0].slice::<f32>()?;
+        cx.y[0].slice_mut::<f32>()?.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
+        Ok(())
+    }
+}
+
+/// `tanh(tanh(x))` as a graph.
+fn tanh_twice() -> Graph {
+    let b = Builder::raw();
+    let x = b.input(Fact::new(DType::F32, [256]), None);
+    let tanh = |v| b.node(Unary { f: UnaryFn::Tanh }.into(), &[v], None).expect("fits")[0];
+    b.output(tanh(tanh(x)), "y");
+    b.finish().expect("valid")
+}
+
+#[test]
+fn a_kernel_that_a_program_brings_runs_wherever_the_op_does() {
+    let own = || KernelRegistry::default().with("unary", Arc::new(Doubling) as Arc<dyn HostKernel>).expect("the first");
+    let again = own().with("unary", Arc::new(Doubling) as Arc<dyn HostKernel>);
+    assert_eq!(again.expect_err("there is one").kind(), ErrorKind::Value);
+    let call = Call { body: Body::new(tanh_twice()).expect("no states") };
+    let four: Vec<f32> = ramp(256).to_vec::<f32>().expect("f32").iter().map(|v| 4.0 * v).collect();
+    for budget_bytes in [None, Some(4 * 1024)] {
+        let c = cpu(DeviceOptions { budget_bytes, kernels: own(), ..options() });
+        let x = put(&c, &ramp(256));
+        let tanh = |x: &Handle| apply1(&c, Unary { f: UnaryFn::Tanh }, [x.clone()]);
+        assert_eq!(value(&c, &tanh(&tanh(&x))), four, "eagerly, {budget_bytes:?}");
+        assert_eq!(value(&c, &apply1(&c, call.clone(), [x.clone()])), four, "within an op, {budget_bytes:?}");
+        let kernels = c.device().kernels().clone();
+        let exe = Executable::for_kernels(Arc::new(tanh_twice()), &kernels, &Default::default()).expect("builds");
+        let y = c.apply(OpRef::from_shared(Arc::new(exe)), SmallVec::from_iter([x])).expect("fits");
+        assert_eq!(value(&c, &y[0]), four, "compiled, {budget_bytes:?}");
+    }
+    let c = cpu(options());
+    let y = apply1(&c, Unary { f: UnaryFn::Tanh }, [put(&c, &ramp(256))]);
+    assert_ne!(value(&c, &y), four, "another device has the op's own");
 }

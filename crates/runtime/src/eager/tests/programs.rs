@@ -4,6 +4,7 @@
 //! from the peak down to the least that any of its ops needs, by every policy; then on the emulated device. An
 //! infeasible budget must say what would suffice, and what it says must lead to a budget that does.
 
+use remat_emulated::EmulatedOptions;
 use remat_ops::OpRef;
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
@@ -16,9 +17,9 @@ use super::ops::{Mode, Probe};
 use super::spill::{FAST, FailingDisk};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
-use crate::spill::SpillTo;
 use crate::testing::Rng;
-use crate::{AsyncLevel, DeviceOptions, EmulatedOptions, Foresight, PolicyKind};
+use crate::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
+use remat_device::spill::SpillTo;
 
 /// Programs in a run of the test; `REMAT_PROGRAM_CASES` multiplies it.
 const CASES: u64 = 40;
@@ -288,7 +289,7 @@ fn check(seed: u64) {
             let options = DeviceOptions { budget_bytes: Some(bytes), policy, always_record: false, ..free.clone() };
             let emulated = EmulatedOptions { streams, seed, max_delay_us: delay, ..Default::default() };
             let log = emulated.log.clone();
-            let d = Device::emulated(emulated, options).expect("opens");
+            let d = emulated.open().and_then(|b| Device::with_backend(b, options)).expect("opens");
             let failed = compare("emulated", bytes, run(&d, streams, &programs, seed));
             assert_eq!(log.races(), Vec::<String>::new(), "seed {seed}");
             failed
@@ -334,7 +335,7 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
             };
             let emulated = EmulatedOptions { streams: 2, seed, max_delay_us: 20, ..Default::default() };
             let log = emulated.log.clone();
-            let d = Device::emulated(emulated, options.clone()).expect("opens");
+            let d = emulated.open().and_then(|b| Device::with_backend(b, options.clone())).expect("opens");
             if let Ok((values, _)) = repeat(&d, 2, &p, seed) {
                 assert!(values == want, "seed {seed}, {percent} %, emulated: values differ");
             }

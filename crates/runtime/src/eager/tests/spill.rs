@@ -9,12 +9,13 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 use super::foresight::{Net, Step, free, planned};
 use super::ops::{Mode, Probe};
 use super::{apply1, back, chain, cpu, host, put, tanh, value};
-use crate::device::{Buffer, Cpu, StreamId};
 use crate::eager::{Channel, Device, Handle};
 use crate::options::{DeviceOptions, Foresight, PolicyKind};
 use crate::report::Stats;
-use crate::spill::SpillTo;
 use crate::{Backend, Event, FileCopy, Launch};
+use remat_cpu::Cpu;
+use remat_device::spill::SpillTo;
+use remat_device::{Buffer, StreamId};
 
 /// A disk so fast that copies always cost less than computing.
 pub(super) const FAST: SpillRates = SpillRates { write_bytes_per_s: 1 << 50, read_bytes_per_s: 1 << 50 };
@@ -29,7 +30,7 @@ pub(super) struct FailingDisk {
 
 impl FailingDisk {
     pub(super) fn new(good: usize) -> FailingDisk {
-        let cpu = Cpu::new(1 << 30, 1 << 30, 1).expect("address space");
+        let cpu = Cpu::new(1 << 30, 1 << 30, 1, Default::default()).expect("address space");
         FailingDisk { cpu, good, begun: Arc::default() }
     }
 

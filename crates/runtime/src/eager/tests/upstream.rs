@@ -1,13 +1,14 @@
 //! Scenarios of MegEngine's own tests that make sense here, under their names (test_interpreter.py, test_stream.py,
 //! test_dtr.py, imperative.cpp).
 
+use remat_emulated::EmulatedOptions;
 use remat_types::{ErrorKind, HostTensor};
 
 use super::ops::{Mode, Probe};
 use super::{add, apply1, budget, cpu, exp, host, put, ramp, recording, tanh, value};
+use crate::DeviceOptions;
 use crate::eager::Device;
 use crate::options::AsyncLevel;
-use crate::{DeviceOptions, EmulatedOptions};
 
 /// An asynchronous error in one op does not poison unrelated later ops.
 #[test]
@@ -71,7 +72,7 @@ fn finalize() {
 /// A 4096-byte tensor on one stream: the peak lies between 4096 and 4096 + 128 and is one for all streams.
 #[test]
 fn mem_stats() {
-    let d = Device::emulated(EmulatedOptions::default(), recording()).expect("opens");
+    let d = EmulatedOptions::default().open().and_then(|b| Device::with_backend(b, recording())).expect("opens");
     let (a, b) = (d.stream(0).expect("exists"), d.stream(1).expect("exists"));
     let x = put(&a, &ramp(1024));
     let (p, q) = (a.stats().expect("open").peak_bytes, b.stats().expect("open").peak_bytes);
@@ -84,7 +85,10 @@ fn mem_stats() {
 fn stream_mem() {
     let options = EmulatedOptions { max_delay_us: 100, ..Default::default() };
     let log = options.log.clone();
-    let d = Device::emulated(options, DeviceOptions { threads: 1, ..DeviceOptions::default() }).expect("opens");
+    let d = options
+        .open()
+        .and_then(|b| Device::with_backend(b, DeviceOptions { threads: 1, ..DeviceOptions::default() }))
+        .expect("opens");
     let (a, b) = (d.stream(0).expect("exists"), d.stream(1).expect("exists"));
     const ELEMS: usize = 1 << 14;
     let one = put(&a, &host(&[1.0]));

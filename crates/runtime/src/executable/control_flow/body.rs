@@ -9,9 +9,9 @@ use remat_types::{Error, ErrorKind, Fact, Facts, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::registry;
-use crate::device::KernelSet;
 use crate::executable::{Executable, ExecutableOptions, HOST};
-use crate::program::Program;
+use remat_device::KernelSet;
+use remat_device::program::Program;
 
 /// A graph within an op. Equal bodies have equal texts.
 #[derive(Clone)]

@@ -3,7 +3,7 @@ use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample, Var};
 use remat_types::{Fact, Facts, Result, SmallVec};
 
 use super::body::{Body, plain};
-use crate::program::flow::Flow;
+use remat_device::program::Flow;
 
 /// A graph as one op: its inputs are the graph's inputs, its outputs the graph's outputs.
 ///
@@ -21,7 +21,7 @@ impl Op for Call {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        Flow::Call(self.body.program(cx.pool.threads())?).eval(cx)
+        super::eval_on_host(&Flow::Call(self.body.program(cx.pool.threads())?), cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

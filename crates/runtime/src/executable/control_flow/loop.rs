@@ -5,8 +5,8 @@ use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape};
 
 use super::body::{Body, plain};
-use crate::program::Program;
-use crate::program::flow::{Flow, LoopProgram, carried_bytes, loop_workspace_bytes};
+use remat_device::program::Program;
+use remat_device::program::{Flow, LoopProgram, carried_bytes, loop_workspace_bytes};
 
 /// A graph that runs again and again on what it gave before.
 ///
@@ -133,7 +133,7 @@ impl Op for Loop {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        Flow::Loop(self.runs(self.body.program(cx.pool.threads())?)).eval(cx)
+        super::eval_on_host(&Flow::Loop(self.runs(self.body.program(cx.pool.threads())?)), cx)
     }
 
     fn grad(&self, cx: &mut GradCx<'_>) -> Result<Grads> {

@@ -24,10 +24,12 @@ pub use switch::Switch;
 
 use std::sync::Arc;
 
-use remat_ops::{Entry, Family, OpRef, Registry};
+use remat_device::program::Flow;
+use remat_device::{HostKernels, KernelSet};
+use remat_ops::{Entry, EvalCx, Family, OpRef, Registry};
+use remat_types::Result;
 
-use crate::device::KernelSet;
-use crate::program::flow::Flow;
+use super::HOST;
 
 /// The ops that own graphs.
 pub static FAMILY: Family = Family {
@@ -39,6 +41,11 @@ pub static FAMILY: Family = Family {
 /// The built-in ops and those that own graphs: what graph files of this crate are read with.
 pub fn registry() -> Registry {
     Registry::builtin().with_family(&FAMILY).expect("no built-in op has these names")
+}
+
+/// What an op computes that runs a flow: with the kernels of the ops within. Errors: theirs.
+fn eval_on_host(flow: &Flow, cx: &mut EvalCx<'_>) -> Result<()> {
+    flow.eval(cx, &HostKernels::new(HOST, cx.pool.threads()))
 }
 
 /// The programs that an op runs on these kernels; `None` for an op of one kernel. Also for one whose graphs cannot run, which says so when it

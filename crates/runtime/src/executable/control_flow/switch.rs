@@ -6,8 +6,8 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Smal
 
 use super::body::{Body, plain};
 use super::call::{cotangents, given_back, gradient};
-use crate::program::cpu;
-use crate::program::flow::{Flow, branch};
+use remat_device::host::number;
+use remat_device::program::{Flow, branch};
 
 /// One of several graphs, chosen by a value that is known when the op runs: only that one is computed.
 ///
@@ -52,12 +52,12 @@ impl Op for Switch {
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
         // The other branches need no program.
-        let choice = cpu::number(cx.x[0].element_bytes()?)?;
+        let choice = number(cx.x[0].element_bytes()?)?;
         let chosen = &self.branches[branch(choice, self.branches.len())?];
         let body = Flow::Call(chosen.program(cx.pool.threads())?);
         let all = cx.x;
         cx.x = &all[1..];
-        let done = body.eval(cx);
+        let done = super::eval_on_host(&body, cx);
         cx.x = all;
         done
     }

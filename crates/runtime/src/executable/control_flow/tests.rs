@@ -184,8 +184,8 @@ fn a_choice_that_a_constant_makes_is_its_branch() {
 
 #[test]
 fn what_an_op_runs_is_part_of_the_program_of_its_graph() {
-    use crate::program::flow::Flow;
     use crate::{Executable, Session};
+    use remat_device::program::Flow;
     use std::sync::Arc;
     let graph = Arc::new(choosing(None));
     let executable = || Executable::new(graph.clone(), 1).expect("builds");

@@ -10,9 +10,9 @@ use super::super::PlanTimes;
 use super::super::build::{Lowered, Root};
 use super::super::layout::PlacedCalls;
 use super::{PlacedCall, temp_name};
-use crate::program::Place;
-use crate::program::copies::{Copies, CopyStep};
-use crate::spill::SpillTo;
+use remat_device::program::Place;
+use remat_device::program::{Copies, CopyStep};
+use remat_device::spill::SpillTo;
 
 /// `calls` has the call of each operator of the problem; `None` for one that runs nothing.
 pub(super) fn placed(

@@ -1,5 +1,6 @@
 //! Programs on a device that goes on by itself: call by call, on several streams, with the bits of the CPU.
 
+use remat_emulated::{EmulatedOptions, RaceLog};
 use remat_graph::ir::Origin;
 use remat_kernels::pool::Pool;
 use remat_ops::testing::{bit_differences, each_sample};
@@ -7,12 +8,11 @@ use remat_ops::{LayoutReq, eval_on_host};
 
 use super::*;
 use crate::control_flow;
-use crate::{EmulatedOptions, RaceLog};
 
 fn emulated(e: EmulatedOptions, budget_bytes: Option<usize>) -> (Channel, RaceLog) {
     let log = e.log.clone();
     let options = DeviceOptions { threads: 1, host_compute: false, budget_bytes, ..DeviceOptions::default() };
-    (Device::emulated(e, options).expect("opens").channel(), log)
+    (e.open().and_then(|b| Device::with_backend(b, options)).expect("opens").channel(), log)
 }
 
 fn streams(streams: u16, seed: u64) -> (Channel, RaceLog) {
@@ -120,7 +120,7 @@ fn loops_calls_and_choices_run_step_by_step_alone_and_within_a_program() {
                 failed += 1;
             }
         }
-        with_constants += usize::from(exe.program.constant_bytes > 0);
+        with_constants += usize::from(exe.program.constant_bytes() > 0);
         no_races(&log);
     });
     assert!(
@@ -205,6 +205,10 @@ impl KernelSet for Roomy {
         LayoutReq::Contiguous
     }
 
+    fn overwrite<'o>(&self, op: &'o dyn Op) -> &'o [(usize, usize)] {
+        self.0.overwrite(op)
+    }
+
     fn cost_ns(&self, _op: &dyn Op, _x: &[&Fact], _y: &[Fact]) -> u64 {
         77
     }
@@ -222,7 +226,7 @@ fn an_executable_is_made_for_the_kernels_that_it_will_run_on() {
     assert_eq!((host.calls(), host.figures().arena_bytes), (1, 0), "it reads the view");
     let kernels: Arc<dyn KernelSet> = Arc::new(Roomy(HostKernels::new("roomy", 1)));
     let exe = Executable::for_kernels(graph, &kernels, &ExecutableOptions::default()).expect("builds");
-    let copy = crate::arena::padded(square().bytes());
+    let copy = remat_device::padded(square().bytes());
     assert_eq!((exe.calls(), exe.figures().arena_bytes), (2, copy + MORE), "a copy without gaps, and more workspace");
     assert!(exe.problem(&[]).expect("states").ops.iter().any(|o| o.time_ns == 77));
     let x = [c.put_as(&x, Kind::Data).expect("open")];
@@ -247,8 +251,11 @@ fn a_function_is_compiled_for_its_device_whose_constants_count() {
         o.passes.level = 0;
         o
     };
-    let one = crate::arena::padded(4096);
-    let d = Device::emulated(EmulatedOptions::default(), DeviceOptions::default()).expect("opens");
+    let one = remat_device::padded(4096);
+    let d = EmulatedOptions::default()
+        .open()
+        .and_then(|b| Device::with_backend(b, DeviceOptions::default()))
+        .expect("opens");
     let compile = |bytes: usize, is_device: bool| {
         let o = options(bytes);
         let cx = if is_device { CompileCx::on(&d, &o)? } else { CompileCx::alone(1, &o) };
@@ -271,7 +278,7 @@ fn constants_count_against_the_budget_where_the_device_holds_them() {
     b.output(y, "y");
     let exe = ready(b);
     assert!(exe.graph().value_ids().any(|v| matches!(exe.graph().value(v).origin, Origin::Constant(_))));
-    let one = crate::arena::padded(ELEMS * 4);
+    let one = remat_device::padded(ELEMS * 4);
     let given = HostTensor::zeros(DType::F32, [ELEMS]).expect("fits");
     let on = |budget: usize| {
         let (d, log) = emulated(EmulatedOptions { max_delay_us: 5, ..EmulatedOptions::default() }, Some(budget));
@@ -283,6 +290,37 @@ fn constants_count_against_the_budget_where_the_device_holds_them() {
     };
     assert_eq!(on(3 * one).expect("input, output and constant"), (ramp, 3 * one));
     assert_eq!(on(2 * one).expect_err("no room for the constant").kind(), ErrorKind::Budget);
+}
+
+#[test]
+fn constants_stay_on_the_device_from_run_to_run() {
+    use crate::compile::{CompileCx, CompileOptions, CompiledGraph};
+    const ELEMS: usize = 1024;
+    let b = Builder::new();
+    let x = b.input(Fact::new(DType::F32, [ELEMS]), None);
+    let ramp: Vec<f32> = (0..ELEMS).map(|i| i as f32 * 0.125).collect();
+    let constant = b.constant(&HostTensor::from_slice(&ramp, [ELEMS]).expect("fits"));
+    b.output(b.node(binary(BinaryFn::Add), &[x, constant], None).expect("fits")[0], "y");
+    let one = remat_device::padded(ELEMS * 4);
+    let (d, log) = emulated(EmulatedOptions { max_delay_us: 5, ..EmulatedOptions::default() }, Some(3 * one));
+    let options = CompileOptions::default();
+    let device = d.device();
+    let cx = CompileCx::on(&device, &options).expect("no budget of its own");
+    let compiled = CompiledGraph::new(b.finish().expect("valid"), &cx, &options).expect("fits");
+    let in_use = || d.stats().expect("open").in_use_bytes;
+    for run in 0..3 {
+        let x = put(&d, &HostTensor::zeros(DType::F32, [ELEMS]).expect("fits"));
+        let mut inputs: SmallVec<[Handle; 4]> = std::iter::once(x).collect();
+        inputs.extend(compiled.resident_constants(&d).expect("open"));
+        assert_eq!(inputs.len(), 2, "the constants are an input");
+        let y = d.apply(compiled.op().clone(), inputs).expect("fits");
+        assert_eq!(d.value(&y[0]).expect("computes").to_vec::<f32>().expect("f32"), ramp, "run {run}");
+        drop(y);
+        assert_eq!(in_use(), one, "run {run}: the constants alone");
+    }
+    drop(compiled);
+    assert_eq!(in_use(), 0, "they end with the compiled graph");
+    no_races(&log);
 }
 
 #[test]

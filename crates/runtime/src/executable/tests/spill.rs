@@ -3,9 +3,9 @@
 use remat_graph::plan::problem::SpillRates;
 
 use super::*;
-use crate::executable::SessionOptions;
-use crate::program::copies::{Copies, CopyStep};
-use crate::spill::SpillTo;
+use crate::{Session, SessionOptions};
+use remat_device::program::{Copies, CopyStep};
+use remat_device::spill::SpillTo;
 
 /// A disk so fast that copies always cost less than computing.
 fn fast(folder: &tempfile::TempDir) -> SpillTo {
@@ -115,7 +115,7 @@ fn a_short_read_fails_the_run_and_loses_nothing() {
     let first = (0..=last).map(ended).max().expect("one at least");
     for at in first..exe.calls() {
         let before = spilling.state(0).expect("there");
-        let file = exe.spill.as_ref().expect("it spills").files()[0].file();
+        let file = exe.spill.as_ref().expect("it spills").files()[0].file().expect("a descriptor");
         exe.observe(Some(Arc::new(Cut { file, at, shown: Default::default() })));
         match spilling.run() {
             Err(e) => {

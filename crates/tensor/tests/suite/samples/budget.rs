@@ -1,7 +1,8 @@
 //! A program around each sample gives the same bits under any budget, or the contract's error.
 
+use remat_emulated::EmulatedOptions;
 use remat_ops::{OpRef, Sample};
-use remat_runtime::{Device, DeviceOptions, EmulatedOptions};
+use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::Tensor;
 use remat_types::{ErrorKind, HostTensor, Result};
 
@@ -148,7 +149,7 @@ fn budgets_keep_the_bits_of_every_sample_on_the_emulated_device() {
         let log = e.log.clone();
         let device = move |o| {
             let o = DeviceOptions { threads: 1, ..o };
-            Device::emulated(e.clone(), o).expect("opens")
+            e.clone().open().and_then(|b| Device::with_backend(b, o)).expect("opens")
         };
         same_bits_under(&[50], &device, &|d| around(d, s), &mut tally)?;
         if log.races().is_empty() { Ok(()) } else { Err(format!("{:?}", log.races())) }

@@ -1,9 +1,10 @@
 //! On a device an op gives the bits that it gives on the host, and the same kinds of errors.
 
+use remat_emulated::EmulatedOptions;
 use remat_ops::shape::Permute;
 use remat_ops::testing::{bit_differences, differences};
 use remat_ops::{Expect, OpRef, Sample, Tolerance, eval_inline};
-use remat_runtime::{AsyncLevel, Device, DeviceOptions, EmulatedOptions};
+use remat_runtime::{AsyncLevel, Device, DeviceOptions};
 use remat_tensor::Tensor;
 use remat_types::{HostTensor, Result, SmallVec};
 
@@ -101,7 +102,7 @@ fn eager_results_on_the_emulated_device_have_the_bits_of_the_host() {
         let e = EmulatedOptions { streams, seed: 11, max_delay_us: 20, ..EmulatedOptions::default() };
         let log = e.log.clone();
         let options = DeviceOptions { host_compute, threads: 1, ..DeviceOptions::default() };
-        check(&Device::emulated(e, options).expect("opens"));
+        check(&e.open().and_then(|b| Device::with_backend(b, options)).expect("opens"));
         assert_eq!(log.races(), Vec::<String>::new());
     }
 }

@@ -1,0 +1,456 @@
+//! Offsets in one address range: best fit with coalescing, and exact figures.
+//!
+//! The arena is bookkeeping only. It never touches memory, so it serves host memory, a device behind a driver and a
+//! dry run alike. Blocks carry their owner, so that a policy can look at the address order and choose a window.
+//!
+//! A small block that is freed is *kept*: it stays a segment of its own for the next block of its size, which most often
+//! comes at once, so that neither walks a tree. Kept blocks count as free in every figure, and whatever looks at free
+//! ranges, or would fail for the lack of one, merges them first: what can be had never depends on what was kept.
+//!
+//! Invariants, checked by [`Arena::verify`] in tests: segments tile `0..capacity` without gaps, no two free segments
+//! are neighbours but for kept ones, the size index lists exactly the free segments that are not kept, and the figures
+//! equal a recount.
+//!
+//! Rejected: size classes (they make the peak depend on history), buddy allocation (its internal padding breaks a
+//! byte budget), first fit from one end (it mixes what is cheap and what is dear to recompute).
+
+use std::collections::BTreeSet;
+
+mod order;
+
+use order::{At, NONE, Node, Order, State};
+
+/// Every block starts and ends at a multiple of this: a cache line, and the width of an AVX-512 load.
+pub const ALIGN_BYTES: usize = 64;
+
+/// `bytes` rounded up to whole alignment units; saturates instead of overflowing.
+pub const fn padded(bytes: usize) -> usize {
+    bytes.saturating_add(ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES
+}
+
+/// An allocated range. It is returned to the arena by value: who holds it owns the range.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Block {
+    start: usize,
+    bytes: usize,
+    at: At,
+}
+
+impl Block {
+    /// Offset of the first byte.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Length, padding included.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// One past the last byte.
+    pub fn end(&self) -> usize {
+        self.start + self.bytes
+    }
+
+    /// The same range, for a copy of the arena.
+    pub fn duplicate(&self) -> Block {
+        Block { ..*self }
+    }
+
+    /// The block of an empty tensor.
+    pub fn empty() -> Block {
+        Block { start: 0, bytes: 0, at: NONE }
+    }
+}
+
+/// Who owns a block; the meaning is the caller's.
+pub type Owner = u32;
+
+/// From which end of a free range a block is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Low addresses: what is cheap to recompute.
+    Low,
+    /// High addresses: what is dear, or cannot be recomputed.
+    High,
+}
+
+/// A range of the address order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Offset of the first byte.
+    pub start: usize,
+    /// Length.
+    pub bytes: usize,
+    /// `None` for a free range.
+    pub owner: Option<Owner>,
+}
+
+/// The arena's figures in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaFigures {
+    /// Size of the address range.
+    pub capacity: usize,
+    /// Allocated, padding included.
+    pub in_use: usize,
+    /// Largest `in_use` since the last reset.
+    pub peak: usize,
+    /// Allocated but not asked for.
+    pub padding: usize,
+    /// Largest free range.
+    pub largest_free: usize,
+}
+
+/// Freed blocks of at most this many bytes are kept: those of larger ones are small beside their kernels.
+const KEPT_MAX_BYTES: usize = 4096;
+
+/// Kept blocks after which others are merged at once, so that they cannot cut up the range without end.
+const KEPT_MAX: usize = 1024;
+
+/// See the module's note.
+#[derive(Clone, Debug, Default)]
+pub struct Arena {
+    capacity: usize,
+    order: Order,
+    /// Free ranges that are not kept, by size and then by address.
+    free: BTreeSet<(usize, usize, At)>,
+    /// Kept blocks by size in alignment units and the end they came from.
+    kept: Vec<[Vec<At>; 2]>,
+    kept_count: usize,
+    in_use: usize,
+    peak: usize,
+    padding: usize,
+}
+
+impl Arena {
+    /// An arena over `0..capacity`, rounded down to whole alignment units.
+    pub fn new(capacity: usize) -> Self {
+        let mut a = Arena::default();
+        a.kept.resize_with(KEPT_MAX_BYTES / ALIGN_BYTES + 1, Default::default);
+        a.grow(capacity);
+        a
+    }
+
+    /// Extends the range to `capacity`; a smaller value changes nothing.
+    pub fn grow(&mut self, capacity: usize) {
+        let capacity = capacity / ALIGN_BYTES * ALIGN_BYTES;
+        if capacity > self.capacity {
+            let (start, bytes) = (self.capacity, capacity - self.capacity);
+            self.capacity = capacity;
+            let at = self.order.insert_after(self.order.last, start, bytes, State::Kept);
+            self.merge(at);
+        }
+    }
+
+    /// Cuts the free tail so that the range ends at `capacity` or after the last block; returns the new capacity.
+    pub fn shrink(&mut self, capacity: usize) -> usize {
+        self.merge_kept();
+        let capacity = capacity / ALIGN_BYTES * ALIGN_BYTES;
+        let at = self.order.last;
+        if let Some(&Node { start, bytes, .. }) = self.order.free_at(at) {
+            self.free.remove(&(bytes, start, at));
+            self.capacity = start.max(capacity).min(start + bytes);
+            if self.capacity > start {
+                self.order.node_mut(at).bytes = self.capacity - start;
+                self.free.insert((self.capacity - start, start, at));
+            } else {
+                self.order.remove(at);
+            }
+        }
+        self.capacity
+    }
+
+    /// A block of at least `bytes`: a kept one of that size, or a part of the smallest free range that holds it.
+    pub fn alloc(&mut self, bytes: usize, owner: Owner, end: End) -> Option<Block> {
+        let want = padded(bytes);
+        if want == 0 {
+            return Some(Block::empty());
+        }
+        let kept = self.kept.get_mut(want / ALIGN_BYTES).and_then(|k| k[end as usize].pop());
+        let at = match kept {
+            Some(at) => {
+                self.kept_count -= 1;
+                at
+            }
+            None => {
+                let (have, start, at) = self.best_fit(want)?;
+                self.cut(at, if end == End::Low { start } else { start + have - want }, want)
+            }
+        };
+        self.order.node_mut(at).end = end;
+        Some(self.give(at, bytes, owner))
+    }
+
+    fn best_fit(&mut self, want: usize) -> Option<(usize, usize, At)> {
+        if let found @ Some(_) = self.free.range((want, 0, 0)..).next() {
+            return found.copied();
+        }
+        self.merge_kept();
+        self.free.range((want, 0, 0)..).next().copied()
+    }
+
+    /// A block of at least `bytes` that starts at `at`, if that range is free.
+    pub fn alloc_at(&mut self, at: usize, bytes: usize, owner: Owner) -> Option<Block> {
+        let want = padded(bytes);
+        if want == 0 {
+            return Some(Block::empty());
+        }
+        let range = self.range_around(at, want)?;
+        let cut = self.cut(range, at, want);
+        Some(self.give(cut, bytes, owner))
+    }
+
+    /// A block of at least `bytes` that ends at `limit` or below, at the lowest address that there is.
+    pub fn alloc_below(&mut self, limit: usize, bytes: usize, owner: Owner) -> Option<Block> {
+        let want = padded(bytes);
+        if want == 0 {
+            return Some(Block::empty());
+        }
+        let (at, start) = self.room_below(limit, want)?;
+        let cut = self.cut(at, start, want);
+        Some(self.give(cut, bytes, owner))
+    }
+
+    /// True if [`Arena::alloc_below`] would succeed.
+    pub fn has_room_below(&mut self, limit: usize, bytes: usize) -> bool {
+        bytes == 0 || self.room_below(limit, padded(bytes)).is_some()
+    }
+
+    fn room_below(&mut self, limit: usize, want: usize) -> Option<(At, usize)> {
+        self.merge_kept();
+        let mut below = self.order.iter().take_while(|(_, n)| n.start < limit);
+        let holds_it = |n: &Node| n.state == State::Free && n.bytes >= want && n.start + want <= limit;
+        below.find(|(_, n)| holds_it(n)).map(|(at, n)| (at, n.start))
+    }
+
+    /// True if [`Arena::alloc_at`] would succeed.
+    pub fn is_free(&mut self, at: usize, bytes: usize) -> bool {
+        bytes == 0 || self.range_around(at, padded(bytes)).is_some()
+    }
+
+    /// The free range that holds `want` bytes from `at` on.
+    fn range_around(&mut self, at: usize, want: usize) -> Option<At> {
+        self.merge_kept();
+        let end = at.checked_add(want)?;
+        let holds_it = |n: &Node| n.state == State::Free && n.start <= at && end <= n.start + n.bytes;
+        Some(self.order.iter().find(|(_, n)| holds_it(n))?.0)
+    }
+
+    /// Cuts `start..start + want` out of a free range; the segment is then in no index.
+    fn cut(&mut self, range: At, start: usize, want: usize) -> At {
+        let Node { start: from, bytes: have, before, .. } = *self.order.node(range);
+        self.free.remove(&(have, from, range));
+        if start > from {
+            let low = self.order.insert_after(before, from, start - from, State::Free);
+            self.free.insert((start - from, from, low));
+        }
+        let (end, to) = (start + want, from + have);
+        if end < to {
+            let high = self.order.insert_after(range, end, to - end, State::Free);
+            self.free.insert((to - end, end, high));
+        }
+        let n = self.order.node_mut(range);
+        (n.start, n.bytes) = (start, want);
+        range
+    }
+
+    /// Makes a block of a segment that is in no index.
+    fn give(&mut self, at: At, asked: usize, owner: Owner) -> Block {
+        let n = self.order.node_mut(at);
+        n.state = State::Used(owner);
+        let (start, bytes) = (n.start, n.bytes);
+        self.in_use += bytes;
+        self.padding += bytes - asked;
+        self.peak = self.peak.max(self.in_use);
+        Block { start, bytes, at }
+    }
+
+    /// Takes a block back. `asked` is the number of bytes it was allocated for.
+    pub fn free(&mut self, block: Block, asked: usize) {
+        if block.bytes == 0 {
+            return;
+        }
+        let n = self.order.node_mut(block.at);
+        debug_assert!(matches!(n.state, State::Used(_)) && n.start == block.start, "freed {block:?}, found {n:?}");
+        self.in_use -= block.bytes;
+        self.padding -= block.bytes - asked;
+        n.state = State::Kept;
+        if block.bytes <= KEPT_MAX_BYTES && self.kept_count < KEPT_MAX {
+            self.kept[block.bytes / ALIGN_BYTES][n.end as usize].push(block.at);
+            self.kept_count += 1;
+        } else {
+            self.merge(block.at);
+        }
+    }
+
+    /// Hands a block to another owner.
+    pub fn set_owner(&mut self, block: &Block, owner: Owner) {
+        if block.bytes > 0 {
+            self.order.node_mut(block.at).state = State::Used(owner);
+        }
+    }
+
+    /// Puts a free segment that is in no index into that of sizes, as one with its free neighbours.
+    fn merge(&mut self, at: At) {
+        let Node { mut start, mut bytes, before, after, .. } = *self.order.node(at);
+        if let Some(n) = self.order.free_at(before).copied() {
+            self.free.remove(&(n.bytes, n.start, before));
+            self.order.remove(before);
+            (start, bytes) = (n.start, n.bytes + bytes);
+        }
+        if let Some(n) = self.order.free_at(after).copied() {
+            self.free.remove(&(n.bytes, n.start, after));
+            self.order.remove(after);
+            bytes += n.bytes;
+        }
+        let n = self.order.node_mut(at);
+        (n.start, n.bytes, n.state) = (start, bytes, State::Free);
+        self.free.insert((bytes, start, at));
+    }
+
+    fn merge_kept(&mut self) {
+        if self.kept_count == 0 {
+            return;
+        }
+        for class in 0..self.kept.len() {
+            for end in 0..2 {
+                let mut list = std::mem::take(&mut self.kept[class][end]);
+                list.drain(..).for_each(|at| self.merge(at));
+                // Its capacity serves again.
+                self.kept[class][end] = list;
+            }
+        }
+        self.kept_count = 0;
+    }
+
+    /// All segments in address order.
+    pub fn segments(&mut self) -> impl Iterator<Item = Segment> + '_ {
+        self.merge_kept();
+        self.order.iter().map(|(_, n)| n.segment())
+    }
+
+    /// How many segments there are.
+    pub fn segment_count(&mut self) -> usize {
+        self.merge_kept();
+        self.order.len()
+    }
+
+    /// At most `most` neighbouring segments in address order, those behind the ones of the last look; from the beginning
+    /// again when that came to the end. All of them if there are no more.
+    pub fn look(&mut self, most: usize) -> impl Iterator<Item = Segment> + '_ {
+        self.merge_kept();
+        let first = self.order.look(most);
+        self.order.iter_from(first).take(most).map(|(_, n)| n.segment())
+    }
+
+    /// The figures.
+    pub fn figures(&mut self) -> ArenaFigures {
+        self.merge_kept();
+        ArenaFigures {
+            capacity: self.capacity,
+            in_use: self.in_use,
+            peak: self.peak,
+            padding: self.padding,
+            largest_free: self.free.last().map_or(0, |f| f.0),
+        }
+    }
+
+    /// Bytes of the free range at the end.
+    pub fn free_tail(&mut self) -> usize {
+        self.merge_kept();
+        self.order.free_at(self.order.last).map_or(0, |n| n.bytes)
+    }
+
+    /// Size of the address range.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Allocated bytes, padding included.
+    pub fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    /// Largest `in_use` since the last reset.
+    pub fn peak(&self) -> usize {
+        self.peak
+    }
+
+    /// Starts a new peak at the bytes in use now.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.in_use;
+    }
+
+    /// Slides every block down so that all free bytes form one range at the top. Calls `moved(owner, from, block)` in
+    /// ascending address order; `block.start() < from` always, and ranges may overlap. The caller moves the bytes and
+    /// replaces the owner's block by this one.
+    pub fn compact(&mut self, mut moved: impl FnMut(Owner, usize, Block)) {
+        self.merge_kept();
+        self.free.clear();
+        let (mut to, mut at) = (0, self.order.first);
+        while at != NONE {
+            let Node { start: from, bytes, after, state, .. } = *self.order.node(at);
+            if let State::Used(owner) = state {
+                self.order.node_mut(at).start = to;
+                if to != from {
+                    moved(owner, from, Block { start: to, bytes, at });
+                }
+                to += bytes;
+            } else {
+                self.order.remove(at);
+            }
+            at = after;
+        }
+        if to < self.capacity {
+            let tail = self.order.insert_after(self.order.last, to, self.capacity - to, State::Kept);
+            self.merge(tail);
+        }
+    }
+
+    /// Kept blocks as ranges of alignment units.
+    #[cfg(test)]
+    fn kept_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+        let kept = self.order.iter().filter(|(_, n)| n.state == State::Kept);
+        kept.map(|(_, n)| (n.start / ALIGN_BYTES, (n.start + n.bytes) / ALIGN_BYTES))
+    }
+
+    /// Checks the invariants of the module's note; for tests.
+    pub fn verify(&self) -> Result<(), String> {
+        let (mut end, mut used, mut free, mut kept, mut last) = (0, 0, 0, 0, None);
+        for (at, n) in self.order.iter() {
+            if n.start != end || n.bytes == 0 || !n.bytes.is_multiple_of(ALIGN_BYTES) {
+                return Err(format!("{n:?} does not continue at {end}"));
+            }
+            end += n.bytes;
+            match n.state {
+                State::Used(_) => used += n.bytes,
+                State::Free => free += 1,
+                State::Kept => kept += 1,
+            }
+            let listed = match n.state {
+                State::Used(_) => true,
+                State::Free => last != Some(State::Free) && self.free.contains(&(n.bytes, n.start, at)),
+                State::Kept => self.kept.get(n.bytes / ALIGN_BYTES).is_some_and(|k| k[n.end as usize].contains(&at)),
+            };
+            if !listed {
+                return Err(format!("{n:?} is not merged or not indexed"));
+            }
+            last = Some(n.state);
+        }
+        let counts = free == self.free.len() && kept == self.kept_count;
+        if end != self.capacity || used != self.in_use || !counts || self.peak < self.in_use {
+            return Err(format!("{self:?} disagrees with a recount: end {end}, used {used}, {free} free, {kept} kept"));
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    fn segment(&self) -> Segment {
+        let owner = if let State::Used(owner) = self.state { Some(owner) } else { None };
+        Segment { start: self.start, bytes: self.bytes, owner }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! A thread that makes collectives beside the kernels of a device.
+//!
+//! It makes them in the order in which they were started, which is the program's on every rank. Whoever touches memory asks first
+//! ([`CommThread::before`]) and waits for the collectives that write it, or that read what is to be written. So nobody sees that they
+//! run beside but by the clock: no bytes depend on when one ends.
+//!
+//! What a collective was to write and could not is remembered until something else is written there; whoever reads it gets the
+//! collective's error.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use remat_kernels::pool::Pool;
+use remat_ops::OpRef;
+use remat_types::{CallSite, DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
+
+use super::operands::{Input, Operands, Output, Range, contained, with_operands};
+
+/// Addresses of bytes: from, to.
+type Bytes = (usize, usize);
+
+/// What collectives took that a device ran beside its kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Communication {
+    /// Nanoseconds in which they ran, other ranks waited for.
+    pub busy_ns: u64,
+    /// Nanoseconds of that in which the device waited for them.
+    pub exposed_ns: u64,
+}
+
+/// When a collective ran, by its device's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommSpan {
+    /// The op.
+    pub label: &'static str,
+    /// Its begin.
+    pub start_ns: u64,
+    /// Its length.
+    pub duration_ns: u64,
+    /// Bytes of its outputs.
+    pub bytes: usize,
+}
+
+/// See the module's note. It is used by one thread, the device's.
+pub struct CommThread {
+    /// `None` once it is to end.
+    calls: Option<Sender<Call>>,
+    done: Receiver<Done>,
+    opened: Instant,
+    state: RefCell<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// As [`Input`] and [`Output`], beyond the step that gave them.
+type OwnInput = (DType, Layout, Option<Range>);
+type OwnOutput = (DType, Shape, Range, Option<usize>);
+
+/// A collective with its operands.
+struct Call {
+    op: OpRef,
+    site: Option<CallSite>,
+    x: SmallVec<[OwnInput; 2]>,
+    y: SmallVec<[OwnOutput; 1]>,
+    workspace: Range,
+}
+
+struct Done {
+    result: Result<()>,
+    span: CommSpan,
+}
+
+/// What a collective under way reads and writes.
+struct InFlight {
+    reads: SmallVec<[Bytes; 2]>,
+    y: SmallVec<[Bytes; 1]>,
+    workspace: Bytes,
+}
+
+impl InFlight {
+    fn writes(&self, bytes: Bytes) -> bool {
+        self.y.iter().chain([&self.workspace]).any(|b| overlap(*b, bytes))
+    }
+
+    fn reads(&self, bytes: Bytes) -> bool {
+        self.reads.iter().any(|b| overlap(*b, bytes))
+    }
+}
+
+#[derive(Default)]
+struct State {
+    in_flight: VecDeque<InFlight>,
+    /// What could not be written.
+    failed: Vec<(Bytes, Error)>,
+    /// The first failure of which nobody was told.
+    untold: Option<Error>,
+    figures: Communication,
+    /// Recorded for a trace.
+    spans: Option<Vec<CommSpan>>,
+}
+
+fn overlap(a: Bytes, b: Bytes) -> bool {
+    a.0 < b.1 && b.0 < a.1
+}
+
+impl CommThread {
+    /// Errors (Io): no thread.
+    pub fn new(opened: Instant) -> Result<CommThread> {
+        let (calls, jobs) = channel::<Call>();
+        let (to, done) = channel();
+        let work = move || {
+            // the sums of collectives are their own
+            let pool = Pool::new(1);
+            for call in jobs {
+                if to.send(call.run(&pool, opened)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("remat-comm".into()).spawn(work);
+        let thread = thread.map_err(|e| Error::from(e).context("cannot start the thread of collectives"))?;
+        Ok(CommThread { calls: Some(calls), done, opened, state: RefCell::default(), thread: Some(thread) })
+    }
+
+    /// Starts a collective, asked for at `site`. Errors: of one that was to make its inputs; the other ranks were told.
+    ///
+    /// # Safety
+    /// The memory of all operands is alive until the collective was waited for. Outputs and workspace overlap nothing else of them, and
+    /// whoever else reads or writes any of it asks [`CommThread::before`].
+    pub unsafe fn start<'o>(&self, op: &OpRef, site: Option<CallSite>, o: &impl Operands<'o>) -> Result<()> {
+        self.send(op, site, o).inspect_err(|e| {
+            self.wait_all();
+            op.abandon(e);
+        })
+    }
+
+    fn send<'o>(&self, op: &OpRef, site: Option<CallSite>, o: &impl Operands<'o>) -> Result<()> {
+        let (inputs, outputs) = o.counts();
+        let workspace = o.workspace()?;
+        let mut call = Call { op: op.clone(), site, x: SmallVec::new(), y: SmallVec::new(), workspace };
+        let mut flight = InFlight { reads: SmallVec::new(), y: SmallVec::new(), workspace: workspace.addresses() };
+        for j in 0..outputs {
+            let (dtype, shape, range, holds) = o.output(j)?;
+            flight.y.push(range.addresses());
+            call.y.push((dtype, shape.clone(), range, holds));
+        }
+        for i in 0..inputs {
+            let (dtype, layout, range) = o.input(i)?;
+            // one whose storage an output took is read there
+            let taken = || call.y.iter().find(|y| y.3 == Some(i)).map(|y| y.2);
+            if let Some(read) = range.or_else(taken) {
+                self.before(read, false)?;
+            }
+            flight.reads.extend(range.map(Range::addresses));
+            call.x.push((dtype, layout.clone(), range));
+        }
+        let ended = || Error::new(ErrorKind::Internal, "the thread of collectives has ended");
+        // those before it run before it: what it writes they have left
+        self.calls.as_ref().and_then(|calls| calls.send(call).ok()).ok_or_else(ended)?;
+        self.state.borrow_mut().in_flight.push_back(flight);
+        Ok(())
+    }
+
+    /// Waits for what writes the operands of a kernel, or reads what it writes. Errors: of a collective that was to make an input.
+    pub fn before_kernel<'o>(&self, o: &impl Operands<'o>) -> Result<()> {
+        if self.is_idle() {
+            return Ok(());
+        }
+        let (inputs, outputs) = o.counts();
+        for i in 0..inputs {
+            if let Some(range) = o.input(i)?.2 {
+                self.before(range, false)?;
+            }
+        }
+        for j in 0..outputs {
+            let (.., range, holds) = o.output(j)?;
+            if holds.is_some() {
+                self.before(range, false)?;
+            }
+            self.before(range, true)?;
+        }
+        self.before(o.workspace()?, true)
+    }
+
+    /// Waits for what writes these bytes, or reads them if they are to be written. Errors: of a collective that was to make bytes that are
+    /// to be read.
+    pub fn before(&self, range: Range, is_written: bool) -> Result<()> {
+        if self.is_idle() {
+            return Ok(());
+        }
+        let bytes = range.addresses();
+        let meets = |f: &InFlight| f.writes(bytes) || is_written && f.reads(bytes);
+        let last = self.state.borrow().in_flight.iter().rposition(meets);
+        if let Some(last) = last {
+            self.wait(last + 1);
+        }
+        let state = &mut *self.state.borrow_mut();
+        if is_written {
+            state.failed.retain(|f| !overlap(f.0, bytes));
+            return Ok(());
+        }
+        match state.failed.iter().find(|f| overlap(f.0, bytes)) {
+            None => Ok(()),
+            Some((_, e)) => {
+                state.untold = None;
+                Err(e.clone())
+            }
+        }
+    }
+
+    /// True if nothing is under way, and nothing has failed that could be read.
+    fn is_idle(&self) -> bool {
+        let state = self.state.borrow();
+        state.in_flight.is_empty() && state.failed.is_empty()
+    }
+
+    /// Waits for all; failures stay to be told.
+    pub fn wait_all(&self) {
+        let n = self.state.borrow().in_flight.len();
+        self.wait(n);
+    }
+
+    /// Waits for all; the first failure of which nobody was told.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.wait_all();
+        self.state.borrow_mut().untold.take()
+    }
+
+    /// Nobody was told of this one, which came before others of which somebody was.
+    pub fn put_back(&self, failure: Option<Error>) {
+        let state = &mut *self.state.borrow_mut();
+        state.untold = failure.or_else(|| state.untold.take());
+    }
+
+    /// Waits for the first `n` that are under way.
+    fn wait(&self, n: usize) {
+        if n == 0 {
+            return;
+        }
+        let start_ns = self.opened.elapsed().as_nanos() as u64;
+        for _ in 0..n {
+            let state = &mut *self.state.borrow_mut();
+            let Some(flight) = state.in_flight.pop_front() else { break };
+            let done = self.done.recv();
+            state.end(&flight, done.unwrap_or_else(|_| Done::lost()), start_ns);
+        }
+    }
+
+    /// Bytes have moved: from there, to there.
+    pub fn moved(&self, from: Range, to: Range) {
+        let ((from, end), to) = (from.addresses(), to.addresses());
+        let state = &mut *self.state.borrow_mut();
+        let (here, mut others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.failed).into_iter().partition(|f| overlap(f.0, (from, end)));
+        others.retain(|f| !overlap(f.0, to));
+        let there = |a: usize| to.0 + a.clamp(from, end) - from;
+        others.extend(here.into_iter().map(|(b, e)| ((there(b.0), there(b.1)), e)));
+        state.failed = others;
+    }
+
+    /// What collectives took until now.
+    pub fn figures(&self) -> Communication {
+        self.state.borrow().figures
+    }
+
+    /// Records when they run from now on, if it does not already.
+    pub fn record(&self) {
+        self.state.borrow_mut().spans.get_or_insert_default();
+    }
+
+    /// Waits for all, and ends the recording.
+    pub fn take_record(&self) -> Vec<CommSpan> {
+        self.wait_all();
+        self.state.borrow_mut().spans.take().unwrap_or_default()
+    }
+}
+
+impl State {
+    /// A collective has ended for which the device has waited since then.
+    fn end(&mut self, flight: &InFlight, done: Done, waits_since_ns: u64) {
+        let CommSpan { start_ns, duration_ns, .. } = done.span;
+        self.figures.busy_ns += duration_ns;
+        self.figures.exposed_ns += (start_ns + duration_ns).saturating_sub(start_ns.max(waits_since_ns));
+        self.spans.iter_mut().for_each(|spans| spans.push(done.span));
+        self.failed.retain(|f| !flight.writes(f.0));
+        if let Err(e) = done.result {
+            self.failed.extend(flight.y.iter().map(|y| (*y, e.clone())));
+            self.untold.get_or_insert(e);
+        }
+    }
+}
+
+impl Done {
+    fn lost() -> Done {
+        let result = Err(Error::new(ErrorKind::Internal, "the thread of collectives has ended"));
+        Done { result, span: CommSpan { label: "", start_ns: 0, duration_ns: 0, bytes: 0 } }
+    }
+}
+
+impl Call {
+    fn run(self, pool: &Pool, opened: Instant) -> Done {
+        let start_ns = opened.elapsed().as_nanos() as u64;
+        let label = self.op.label();
+        let result = contained(label, || {
+            // SAFETY: by the promise of `CommThread::start`, and those who were started before have ended.
+            unsafe { with_operands(&CallOperands(&self), pool, |cx| self.op.eval(cx)) }
+        });
+        let result = match self.site {
+            Some(site) => result.map_err(|e| e.with_call_site(site)),
+            None => result,
+        };
+        let duration_ns = (opened.elapsed().as_nanos() as u64).saturating_sub(start_ns);
+        let bytes = self.y.iter().map(|y| y.0.size_bytes() * y.1.elems()).sum();
+        Done { result, span: CommSpan { label, start_ns, duration_ns, bytes } }
+    }
+}
+
+/// What the collective is called on.
+struct CallOperands<'c>(&'c Call);
+
+impl<'c> Operands<'c> for CallOperands<'c> {
+    fn counts(&self) -> (usize, usize) {
+        (self.0.x.len(), self.0.y.len())
+    }
+
+    fn input(&self, i: usize) -> Result<Input<'c>> {
+        let (dtype, layout, range) = &self.0.x[i];
+        Ok((*dtype, layout, *range))
+    }
+
+    fn output(&self, j: usize) -> Result<Output<'c>> {
+        let (dtype, shape, range, holds) = &self.0.y[j];
+        Ok((*dtype, shape, *range, *holds))
+    }
+
+    fn workspace(&self) -> Result<Range> {
+        Ok(self.0.workspace)
+    }
+}
+
+impl Drop for CommThread {
+    fn drop(&mut self) {
+        // Memory that is still read or written must outlive this.
+        self.calls = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! The interface that a device implements, and tools for implementing one.
+//!
+//! * [`Backend`]: memory by offset, launches on ordered streams, events between them.
+//! * [`KernelSet`]: what its kernels can do and what they need, answered from facts alone.
+//! * [`program`]: compiled runs as data, and the one walk through them, over what a device does for each step
+//!   ([`program::Machine`]).
+//! * [`Arena`]: offsets in the device's memory, as bookkeeping.
+//! * [`host`]: for devices whose memory the host addresses.
+//! * [`spill`]: files for what leaves memory and comes back.
+//!
+//! Nothing here knows of eager commands, graphs that are being compiled, budgets or policies: those are the runtime's.
+
+mod arena;
+mod backend;
+mod dry;
+pub mod host;
+mod kernels;
+mod launch;
+pub mod program;
+mod registry;
+mod run;
+pub mod spill;
+
+pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
+pub use backend::Backend;
+pub use dry::Dry;
+pub use host::{CommSpan, Communication};
+pub use kernels::{HostKernels, KernelSet, check_supported};
+pub use launch::{Buffer, Event, FileCopy, Launch, LaunchTime, OutBuffer, StreamId};
+pub use program::ValueView;
+pub use registry::{HostKernel, KernelKind, KernelRegistry, check_written_bools};
+pub use run::{ProgramBody, ProgramLaunch, ProgramOwner};

@@ -1,0 +1,40 @@
+//! What the steps of a program took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nanoseconds of each step: in the last run, and the least of all.
+#[derive(Debug)]
+pub struct StepTimes {
+    last: Vec<AtomicU64>,
+    /// `u64::MAX` before the first run.
+    fastest: Vec<AtomicU64>,
+}
+
+impl StepTimes {
+    /// No run yet of so many steps.
+    pub fn new(steps: usize) -> StepTimes {
+        let all = |ns: u64| (0..steps).map(|_| AtomicU64::new(ns)).collect();
+        StepTimes { last: all(0), fastest: all(u64::MAX) }
+    }
+
+    /// Step `i` took so long.
+    pub fn record(&self, i: usize, ns: u64) {
+        self.last[i].store(ns, Ordering::Relaxed);
+        self.fastest[i].fetch_min(ns, Ordering::Relaxed);
+    }
+
+    /// True once a run has ended.
+    pub fn is_complete(&self) -> bool {
+        self.fastest.last().is_some_and(|t| t.load(Ordering::Relaxed) < u64::MAX)
+    }
+
+    /// Of the last run, in order; 0 before the first.
+    pub fn last(&self) -> impl Iterator<Item = u64> {
+        self.last.iter().map(|t| t.load(Ordering::Relaxed))
+    }
+
+    /// The least of all runs, in order; `None` before the first.
+    pub fn fastest(&self) -> impl Iterator<Item = Option<u64>> {
+        self.fastest.iter().map(|t| Some(t.load(Ordering::Relaxed)).filter(|ns| *ns < u64::MAX))
+    }
+}

@@ -1,0 +1,128 @@
+//! Copies of tensors in a file: what leaves the memory of a run and comes back in it.
+//!
+//! One thread copies out and one copies in, both beside the kernels, as the planner's clock assumes
+//! ([`remat_graph::plan`]). The file has no name, so that nothing of it is left whatever ends the process.
+
+mod constants;
+mod disk;
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use remat_graph::plan::problem::{Bytes, OpSpec, SpillRates};
+use remat_types::{Error, ErrorKind, Result};
+
+use crate::arena::ALIGN_BYTES;
+
+pub use constants::ConstantFile;
+pub use disk::BLOCK_BYTES;
+use disk::{Bounce, Disk};
+pub use file::{Flight, Slot, SpillFile};
+
+/// A folder to which a device may copy what it will need later, and how fast that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpillTo {
+    folder: PathBuf,
+    rates: SpillRates,
+}
+
+impl SpillTo {
+    /// Measures the folder: 64 MiB are written to the disk and read back from it, past the system's cache where it can
+    /// be told to. Plans count on three quarters of that. Errors (Io): the folder is not there, cannot be written or has no
+    /// room.
+    pub fn measure(folder: impl Into<PathBuf>) -> Result<SpillTo> {
+        let folder = folder.into();
+        let rates = measure(&folder).map_err(|e| failed("measure", &folder, &e))?;
+        Ok(SpillTo { folder, rates })
+    }
+
+    /// For a folder on whose speed plans may count. Errors (Value): a rate of zero.
+    pub fn with_rates(folder: impl Into<PathBuf>, rates: SpillRates) -> Result<SpillTo> {
+        if !rates.is_possible() {
+            return Err(Error::new(ErrorKind::Value, format!("{rates:?}: both must be positive")));
+        }
+        Ok(SpillTo { folder: folder.into(), rates })
+    }
+
+    /// True if files of this folder are kept in memory (tmpfs, ramfs): a copy there takes what it is to save. Known on Linux alone.
+    pub fn is_in_memory(folder: &Path) -> bool {
+        disk::is_in_memory(folder)
+    }
+
+    /// Where to.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How fast, as plans count.
+    pub fn rates(&self) -> SpillRates {
+        self.rates
+    }
+
+    /// A file there that nobody else sees. Errors (Io): the folder is not there, or cannot be written.
+    pub fn open(&self) -> Result<SpillFile> {
+        SpillFile::over(self.file()?, self.folder.clone())
+    }
+
+    /// A file in the folder that has no name.
+    fn file(&self) -> Result<File> {
+        tempfile::tempfile_in(&self.folder).map_err(|e| failed("open", &self.folder, &e))
+    }
+}
+
+/// At which multiples storages lie best if some of them are copied: whole blocks go as they lie, but where storages are
+/// small, blocks waste memory.
+pub fn alignment(ops: &[OpSpec]) -> u64 {
+    const MOST_WASTE: u64 = 32;
+    let (block, mut bytes, mut waste) = (BLOCK_BYTES as u64, 0u64, 0u64);
+    for y in ops.iter().flat_map(|o| &o.outputs) {
+        if let Bytes::Own(own) | Bytes::OwnOr(own, _) = y.bytes {
+            bytes = bytes.saturating_add(own);
+            waste = waste.saturating_add((block - own % block) % block);
+        }
+    }
+    if waste <= bytes / MOST_WASTE { block } else { ALIGN_BYTES as u64 }
+}
+
+/// Bytes per second of which plans may be sure, by what took so long: kernels run beside the copies, and a plan leaves these
+/// no time to spare, so that all of them are late if one is.
+fn dependable(bytes: u64, took: Duration) -> u64 {
+    const SHARE: f64 = 0.75;
+    ((bytes as f64 * SHARE / took.as_secs_f64().max(1e-9)) as u64).max(1)
+}
+
+fn failed(what: &str, folder: &Path, e: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot {what} a spill file in `{}`: {e}", folder.display()))
+}
+
+fn measure(folder: &Path) -> std::io::Result<SpillRates> {
+    const CHUNK: usize = 4 << 20;
+    const CHUNKS: usize = 16;
+    let disk = Disk::new(tempfile::tempfile_in(folder)?);
+    let (mut memory, mut unused) = (Bounce::default(), Bounce::default());
+    let chunk = memory.part(CHUNK);
+    // bytes without a pattern, should the disk compress
+    let mut word = 1u64;
+    for bytes in chunk.chunks_exact_mut(8) {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.copy_from_slice(&word.rotate_left(29).to_le_bytes());
+    }
+    let rate = |begin: Instant| dependable((CHUNK * CHUNKS) as u64, begin.elapsed());
+    let begin = Instant::now();
+    for i in 0..CHUNKS {
+        disk.write(chunk, (i * CHUNK) as u64, &mut unused)?;
+    }
+    if !disk.is_direct() {
+        disk.flush()?;
+    }
+    let write_bytes_per_s = rate(begin);
+    let begin = Instant::now();
+    for i in 0..CHUNKS {
+        disk.read(chunk, (i * CHUNK) as u64, &mut unused)?;
+    }
+    Ok(SpillRates { write_bytes_per_s, read_bytes_per_s: rate(begin) })
+}

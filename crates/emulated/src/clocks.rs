@@ -1,0 +1,157 @@
+//! Which accesses are ordered by events: vector clocks over streams and the host.
+
+use std::fmt;
+
+use remat_device::{Event, Launch, StreamId};
+use remat_types::SmallVec;
+
+/// Byte ranges that a piece of work reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    reads: SmallVec<[(usize, usize); 4]>,
+    writes: SmallVec<[(usize, usize); 2]>,
+    /// `None` for the host, whose accesses are over when it goes on.
+    event: Option<Event>,
+    what: &'static str,
+}
+
+impl Access {
+    pub(super) fn launch(l: &Launch<'_>, event: Event) -> Self {
+        let y = l.y.iter().map(|b| (b.at, b.at + b.bytes));
+        Access {
+            // A donated input lies in its output.
+            reads: (l.x.iter().enumerate())
+                .filter(|(i, _)| l.y.iter().all(|y| y.donated_from != Some(*i)))
+                .map(|(_, b)| (b.at, b.at + b.bytes))
+                .collect(),
+            writes: y.chain(std::iter::once((l.workspace.0, l.workspace.0 + l.workspace.1))).collect(),
+            event: Some(event),
+            what: l.op.label(),
+        }
+    }
+
+    pub(super) fn of_event(
+        reads: SmallVec<[(usize, usize); 4]>,
+        writes: SmallVec<[(usize, usize); 2]>,
+        event: Event,
+        what: &'static str,
+    ) -> Self {
+        Access { reads, writes, event: Some(event), what }
+    }
+
+    /// The same ranges at another time.
+    pub(super) fn at(self, event: Event) -> Self {
+        Access { event: Some(event), ..self }
+    }
+
+    /// When its work is over; `None` for the host's.
+    pub(super) fn event(&self) -> Option<Event> {
+        self.event
+    }
+
+    pub(super) fn upload(at: usize, bytes: usize, event: Event) -> Self {
+        Access { event: Some(event), what: "upload", ..Access::by_host(at, bytes, true) }
+    }
+
+    pub(super) fn by_host(at: usize, bytes: usize, write: bool) -> Self {
+        let range = (at, at + bytes);
+        let (reads, writes) = if write {
+            (SmallVec::new(), SmallVec::from_iter([range]))
+        } else {
+            (SmallVec::from_iter([range]), SmallVec::new())
+        };
+        Access { reads, writes, event: None, what: "host" }
+    }
+
+    /// True if one writes what the other uses.
+    pub(super) fn conflicts(&self, o: &Access) -> bool {
+        let meet = |a: &[(usize, usize)], b: &[(usize, usize)]| {
+            a.iter().any(|a| a.0 < a.1 && b.iter().any(|b| b.0 < b.1 && a.0 < b.1 && b.0 < a.1))
+        };
+        meet(&self.writes, &o.writes) || meet(&self.writes, &o.reads) || meet(&self.reads, &o.writes)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (reads {:?}, writes {:?}", self.what, self.reads, self.writes)?;
+        match self.event {
+            Some(e) => write!(f, ", stream {} number {})", e.stream.0, e.seq),
+            None => write!(f, ", on the host)"),
+        }
+    }
+}
+
+type Clock = SmallVec<[u64; 4]>;
+
+/// For each stream, and for the host, the events that its next piece of work comes after.
+pub(super) struct Clocks {
+    next: Vec<Clock>,
+    host: Clock,
+    /// The clock of each event, by stream.
+    at_event: Vec<Vec<Clock>>,
+    history: Vec<Access>,
+}
+
+fn join(a: &mut Clock, b: &Clock) {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a = (*a).max(*b));
+}
+
+impl Clocks {
+    pub(super) fn new(streams: usize) -> Self {
+        let zero: Clock = SmallVec::from_elem(0, streams);
+        Clocks {
+            next: vec![zero.clone(); streams],
+            host: zero,
+            at_event: vec![Vec::new(); streams],
+            history: Vec::new(),
+        }
+    }
+
+    /// Notes an access; a text if it conflicts with an earlier one that it does not come after.
+    pub(super) fn access(&mut self, a: Access) -> Option<String> {
+        let clock = match a.event {
+            None => self.host.clone(),
+            Some(e) => {
+                let s = usize::from(e.stream.0);
+                // What the host has waited for is over before anything it queues now.
+                let mut clock = self.next[s].clone();
+                join(&mut clock, &self.host);
+                let before = clock.clone();
+                clock[s] = e.seq;
+                self.next[s].clone_from(&clock);
+                debug_assert_eq!(self.at_event[s].len() as u64 + 1, e.seq);
+                self.at_event[s].push(clock);
+                before
+            }
+        };
+        let host = &self.host;
+        self.history.retain(|o| o.event.is_some_and(|e| host[usize::from(e.stream.0)] < e.seq));
+        let race = self.history.iter().find(|o| {
+            let unordered = o.event.is_some_and(|e| clock[usize::from(e.stream.0)] < e.seq);
+            unordered && o.conflicts(&a)
+        });
+        let race = race.map(|o| format!("nothing orders {a} after {o}"));
+        self.history.push(a);
+        race
+    }
+
+    /// What is queued on `stream` from now on comes after `event`.
+    pub(super) fn wait(&mut self, stream: StreamId, event: Event) {
+        let clock = self.of(event);
+        join(&mut self.next[usize::from(stream.0)], &clock);
+    }
+
+    /// The host waited for `event`.
+    pub(super) fn host_saw(&mut self, event: Event) {
+        if event.seq > 0 {
+            let clock = self.of(event);
+            join(&mut self.host, &clock);
+        }
+    }
+
+    fn of(&self, e: Event) -> Clock {
+        let i = e.seq.saturating_sub(1) as usize;
+        self.at_event[usize::from(e.stream.0)].get(i).cloned().unwrap_or_else(|| self.host.clone())
+    }
+}

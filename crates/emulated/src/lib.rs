@@ -1,0 +1,489 @@
+//! A device for tests that behaves like an accelerator: host memory behind opaque offsets, streams that run at their own
+//! pace, failures that surface late.
+//!
+//! Each stream is a thread that takes its work in order and waits for events of other streams; seeded random delays
+//! shake the interleaving. The device checks its user. When work is queued, a happens-before check over vector clocks
+//! finds every pair of conflicting accesses that no event orders, whether or not they would meet this time. When work
+//! runs, it registers its ranges under a lock, and work whose ranges are in use is refused without touching them: so
+//! the device stays sound whatever its user gets wrong. Both findings go to the [`RaceLog`].
+//!
+//! A program runs call by call, as `program.rs` says.
+//!
+//! A launch one of whose inputs failed fails with the same error without running. An error is reported once with its
+//! own kind, and as Poisoned after that.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use remat_device::host::{self, Region};
+use remat_device::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, ProgramLaunch, StreamId};
+use remat_kernels::pool::Pool;
+use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+mod clocks;
+mod kernels;
+mod program;
+mod queued;
+
+use clocks::{Access, Clocks};
+use kernels::EmulatedKernels;
+use program::Piece;
+use queued::Queued;
+
+/// What the device found wrong with the order of the work it was given. Clones share the log.
+#[derive(Clone, Debug, Default)]
+pub struct RaceLog(Arc<Mutex<Vec<String>>>);
+
+impl RaceLog {
+    /// Every finding so far.
+    pub fn races(&self) -> Vec<String> {
+        lock(&self.0).clone()
+    }
+
+    fn note(&self, what: String) {
+        lock(&self.0).push(what);
+    }
+}
+
+/// Options of the emulated device.
+#[derive(Clone, Debug)]
+pub struct EmulatedOptions {
+    /// Number of streams, from 1. Default: 2.
+    pub streams: u16,
+    /// Seed of the delays. Default: 0.
+    pub seed: u64,
+    /// Longest delay before and during each piece of work; 0 for none. Default: 50.
+    pub max_delay_us: u64,
+    /// Memory of the device; reserving more is an error of kind Budget. Default: 1 GiB.
+    pub memory_bytes: usize,
+    /// Which calls of `reserve`, counted from 0, fail. Default: none.
+    pub failing_reserves: Vec<usize>,
+    /// Names of ops for which it has no kernel; a compiled program that uses one has none either. Default: none.
+    pub without_kernels: Vec<&'static str>,
+    /// Plants a fault: streams do not wait for each other. Default: false.
+    pub ignore_waits: bool,
+    /// Where findings go.
+    pub log: RaceLog,
+}
+
+impl Default for EmulatedOptions {
+    fn default() -> Self {
+        EmulatedOptions {
+            streams: 2,
+            seed: 0,
+            max_delay_us: 50,
+            memory_bytes: 1 << 30,
+            failing_reserves: Vec::new(),
+            without_kernels: Vec::new(),
+            ignore_waits: false,
+            log: RaceLog::default(),
+        }
+    }
+}
+
+impl EmulatedOptions {
+    /// The device. Errors: Value without a stream, Io if memory or a thread cannot be had.
+    pub fn open(self) -> Result<Box<dyn Backend>> {
+        Ok(Box::new(Emulated::new(self)?))
+    }
+}
+
+enum Work {
+    Launch(Box<Queued>),
+    Piece(Box<Piece>),
+    Upload { at: usize, data: HostTensor },
+    Wait(Event),
+}
+
+/// A failure; events that share it failed by it.
+struct Fault {
+    error: Error,
+    reported: bool,
+}
+
+#[derive(Default)]
+struct Stream {
+    queue: VecDeque<(u64, Work)>,
+    reached: u64,
+}
+
+#[derive(Default)]
+struct State {
+    streams: Vec<Stream>,
+    faults: Vec<Fault>,
+    failed: FxHashMap<Event, usize>,
+    /// Times of launches that nobody has asked for yet.
+    times: FxHashMap<Event, u64>,
+    running: Vec<Access>,
+    closed: bool,
+}
+
+impl State {
+    fn is_reached(&self, e: Event) -> bool {
+        e.seq == 0 || self.streams[usize::from(e.stream.0)].reached >= e.seq
+    }
+
+    fn report(&mut self, fault: usize) -> Error {
+        let f = &mut self.faults[fault];
+        if !std::mem::replace(&mut f.reported, true) {
+            return f.error.clone();
+        }
+        Error::new(ErrorKind::Poisoned, format!("depends on an operation that failed: {}", f.error))
+    }
+}
+
+/// What the streams' threads share.
+struct Common {
+    region: Region,
+    state: Mutex<State>,
+    changed: Condvar,
+    log: RaceLog,
+    max_delay_us: u64,
+    kernels: EmulatedKernels,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No critical section here leaves its data half changed.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Common {
+    fn wait_until(&self, mut done: impl FnMut(&State) -> bool) -> MutexGuard<'_, State> {
+        let mut s = lock(&self.state);
+        while !done(&s) {
+            s = self.changed.wait(s).unwrap_or_else(PoisonError::into_inner);
+        }
+        s
+    }
+
+    /// Registers ranges, runs `f` if nothing in use conflicts with them, and releases them.
+    fn guarded<T>(&self, access: Access, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        {
+            let mut s = lock(&self.state);
+            if let Some(other) = s.running.iter().find(|o| o.conflicts(&access)) {
+                let text = format!("{access} runs beside {other}");
+                drop(s);
+                self.log.note(text.clone());
+                return Err(Error::new(ErrorKind::Internal, text));
+            }
+            s.running.push(access.clone());
+        }
+        let result = f();
+        let mut s = lock(&self.state);
+        if let Some(i) = s.running.iter().position(|o| *o == access) {
+            s.running.swap_remove(i);
+        }
+        result
+    }
+
+    /// The life of one stream's thread.
+    fn serve(&self, stream: usize, mut delays: Delays) {
+        let pool = Pool::new(1);
+        loop {
+            let mut s = self.wait_until(|s| s.closed || !s.streams[stream].queue.is_empty());
+            let Some((seq, work)) = s.streams[stream].queue.pop_front() else { return };
+            drop(s);
+            let fault = match work {
+                Work::Wait(e) => {
+                    drop(self.wait_until(|s| s.closed || s.is_reached(e)));
+                    continue;
+                }
+                Work::Launch(l) => self.launch(&l.launch(), seq, &pool, &mut delays),
+                Work::Piece(p) => {
+                    self.run_piece(&p, Event { stream: StreamId(stream as u16), seq }, &pool, &mut delays)
+                }
+                Work::Upload { at, data } => {
+                    delays.pass();
+                    let access = Access::upload(at, data.bytes().len(), Event { stream: StreamId(stream as u16), seq });
+                    // SAFETY: `guarded` refuses to run this beside anything that uses the range.
+                    let done = self.guarded(access, || unsafe { host::upload(&self.region, at, &data) });
+                    done.err().map(|e| self.fault(e))
+                }
+            };
+            let mut s = lock(&self.state);
+            if let Some(fault) = fault {
+                s.failed.insert(Event { stream: StreamId(stream as u16), seq }, fault);
+            }
+            s.streams[stream].reached = seq;
+            drop(s);
+            self.changed.notify_all();
+        }
+    }
+
+    fn fault(&self, error: Error) -> usize {
+        let mut s = lock(&self.state);
+        s.faults.push(Fault { error, reported: false });
+        s.faults.len() - 1
+    }
+
+    /// Runs a launch; the fault by which it failed, if it did.
+    fn launch(&self, l: &Launch<'_>, seq: u64, pool: &Pool, delays: &mut Delays) -> Option<usize> {
+        delays.pass();
+        let inherited = {
+            let s = lock(&self.state);
+            l.after.iter().find_map(|e| s.failed.get(e).copied())
+        };
+        if inherited.is_some() {
+            return inherited;
+        }
+        let done = self.guarded(Access::launch(l, Event { stream: l.stream, seq }), || {
+            delays.pass();
+            let started = Instant::now();
+            // SAFETY: `guarded` refuses to run this beside anything that writes its inputs or uses its outputs.
+            unsafe { host::run_op(&self.region, pool, &self.kernels, l)? };
+            let ns = started.elapsed().as_nanos() as u64;
+            lock(&self.state).times.insert(Event { stream: l.stream, seq }, ns);
+            Ok(())
+        });
+        done.err().map(|e| self.fault(e.with_op(l.op.label()).with_call_site(l.site)))
+    }
+}
+
+/// Seeded pauses (xorshift64*).
+struct Delays {
+    state: u64,
+    max_us: u64,
+}
+
+impl Delays {
+    fn pass(&mut self) {
+        if self.max_us == 0 {
+            return;
+        }
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        let random = self.state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
+        // Every other piece of work goes at full speed, so that streams overtake each other.
+        if random & 1 == 0 {
+            std::thread::sleep(Duration::from_micros((random >> 1) % (self.max_us + 1)));
+        }
+    }
+}
+
+/// See the module's note.
+pub struct Emulated {
+    common: Arc<Common>,
+    threads: Vec<JoinHandle<()>>,
+    /// Last event queued on each stream.
+    queued: SmallVec<[u64; 4]>,
+    clocks: Clocks,
+    options: EmulatedOptions,
+    reserves: usize,
+    start: Instant,
+}
+
+impl Emulated {
+    /// Starts the streams. Errors: Value without a stream, Io if memory or a thread cannot be had.
+    pub fn new(options: EmulatedOptions) -> Result<Self> {
+        if options.streams == 0 {
+            return Err(Error::new(ErrorKind::Value, "streams is 0, must be at least 1"));
+        }
+        let count = usize::from(options.streams);
+        let mut state = State::default();
+        state.streams.resize_with(count, Stream::default);
+        let common = Arc::new(Common {
+            region: Region::new(options.memory_bytes)?,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            log: options.log.clone(),
+            max_delay_us: options.max_delay_us,
+            kernels: EmulatedKernels::new(options.without_kernels.clone()),
+        });
+        let mut device = Emulated {
+            common,
+            threads: Vec::new(),
+            queued: SmallVec::from_elem(0, count),
+            clocks: Clocks::new(count),
+            options,
+            reserves: 0,
+            start: Instant::now(),
+        };
+        for stream in 0..count {
+            let common = device.common.clone();
+            // Seeds must differ between streams and not be zero, where xorshift stays.
+            let state = (device.options.seed ^ (stream as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)).max(1);
+            let delays = Delays { state, max_us: common.max_delay_us };
+            let thread = std::thread::Builder::new()
+                .name(format!("remat-stream-{stream}"))
+                .spawn(move || common.serve(stream, delays))
+                .map_err(|e| Error::from(e).context("cannot start a stream's thread"))?;
+            device.threads.push(thread);
+        }
+        Ok(device)
+    }
+
+    fn submit(&mut self, stream: StreamId, work: Work) -> Event {
+        let at = usize::from(stream.0);
+        if !matches!(work, Work::Wait(_)) {
+            self.queued[at] += 1;
+        }
+        let event = Event { stream, seq: self.queued[at] };
+        if let Some(race) = match &work {
+            Work::Launch(l) => self.clocks.access(Access::launch(&l.launch(), event)),
+            Work::Piece(p) => self.clocks.access(p.access(event)),
+            Work::Upload { at, data } => self.clocks.access(Access::upload(*at, data.bytes().len(), event)),
+            Work::Wait(_) => None,
+        } {
+            self.options.log.note(race);
+        }
+        lock(&self.common.state).streams[at].queue.push_back((event.seq, work));
+        self.common.changed.notify_all();
+        event
+    }
+
+    /// Waits for an event, and leaves a failure to be reported by others.
+    fn reach(&mut self, event: Event) {
+        drop(self.common.wait_until(|s| s.is_reached(event)));
+        self.clocks.host_saw(event);
+    }
+
+    /// Copies a tensor's elements out, for which the host has waited.
+    fn read(&mut self, x: &Buffer<'_>, access: Access) -> Result<HostTensor> {
+        if let Some(race) = self.clocks.access(access.clone()) {
+            self.options.log.note(race);
+        }
+        // SAFETY: `guarded` refuses to run this beside anything that writes the range.
+        self.common.guarded(access, || unsafe { host::download(&self.common.region, x) })
+    }
+
+    fn check(&mut self, event: Event) -> Result<()> {
+        let mut s = self.common.wait_until(|s| s.is_reached(event));
+        self.clocks.host_saw(event);
+        match s.failed.get(&event).copied() {
+            Some(fault) => Err(s.report(fault)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        self.wait_idle();
+        lock(&self.common.state).closed = true;
+        self.common.changed.notify_all();
+        for t in self.threads.drain(..) {
+            // A thread that panicked has nothing left to tell.
+            let _ = t.join();
+        }
+    }
+}
+
+impl Backend for Emulated {
+    fn name(&self) -> &str {
+        "emulated"
+    }
+
+    fn streams(&self) -> usize {
+        self.queued.len()
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn kernels(&self) -> Arc<dyn KernelSet> {
+        Arc::new(self.common.kernels.clone())
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Result<()> {
+        let call = self.reserves;
+        self.reserves += 1;
+        if bytes > self.options.memory_bytes || self.options.failing_reserves.contains(&call) {
+            let text = format!("{bytes} bytes asked of a device that has {}", self.options.memory_bytes);
+            return Err(Error::new(ErrorKind::Budget, text));
+        }
+        self.common.region.reserve(bytes)
+    }
+
+    fn release(&mut self, from: usize, to: usize) {
+        self.wait_idle();
+        // SAFETY: nothing is queued or running.
+        unsafe { self.common.region.release(from, to) };
+    }
+
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
+        Ok(self.submit(launch.stream, Work::Launch(Box::new(Queued::of(launch)))))
+    }
+
+    fn run(&mut self, program: &ProgramLaunch<'_, '_>) -> Result<Event> {
+        // Copies to a file are the host's: a program that makes some runs in one piece, as its op does there.
+        if program.owner().is_some_and(|o| o.program().copies.is_some()) {
+            return self.launch(program.launch);
+        }
+        Ok(program::run(self, program))
+    }
+
+    fn launch_time(&mut self, event: Event) -> LaunchTime {
+        let mut s = lock(&self.common.state);
+        match s.times.remove(&event) {
+            Some(ns) => LaunchTime::Measured(ns),
+            None if s.is_reached(event) => LaunchTime::Unknown,
+            None => LaunchTime::Pending,
+        }
+    }
+
+    fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event> {
+        Ok(self.submit(stream, Work::Upload { at, data: data.clone() }))
+    }
+
+    fn download(&mut self, x: &Buffer<'_>, after: Event) -> Result<HostTensor> {
+        self.check(after)?;
+        self.read(x, Access::by_host(x.at, x.bytes, false))
+    }
+
+    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()> {
+        self.wait_idle();
+        let access = Access::by_host(from.min(to), from.abs_diff(to) + bytes, true);
+        // SAFETY: nothing is queued or running.
+        self.common.guarded(access, || unsafe { host::shift(&self.common.region, from, to, bytes) })
+    }
+
+    fn wait(&mut self, stream: StreamId, event: Event) {
+        if event.seq > 0 && event.stream != stream && !self.options.ignore_waits {
+            self.clocks.wait(stream, event);
+            self.submit(stream, Work::Wait(event));
+        }
+    }
+
+    fn synchronize(&mut self, event: Event) -> Result<()> {
+        self.check(event)
+    }
+
+    fn synchronize_all(&mut self) -> Result<()> {
+        self.wait_idle();
+        let mut s = lock(&self.common.state);
+        match s.faults.iter().position(|f| !f.reported) {
+            Some(fault) => Err(s.report(fault)),
+            None => Ok(()),
+        }
+    }
+
+    fn failed_after(&mut self, marks: &[Event]) -> Option<Error> {
+        self.wait_idle();
+        let mut s = lock(&self.common.state);
+        let since = |e: &Event| marks.iter().all(|m| m.stream != e.stream || m.seq < e.seq);
+        let new = |fault: usize| !s.faults[fault].reported;
+        let first = s.failed.iter().filter(|(e, fault)| since(e) && new(**fault)).map(|(_, fault)| *fault).min()?;
+        Some(s.report(first))
+    }
+
+    fn wait_idle(&mut self) {
+        let queued = &self.queued;
+        drop(self.common.wait_until(|s| s.streams.iter().zip(queued).all(|(s, q)| s.reached >= *q)));
+        for (stream, &seq) in self.queued.iter().enumerate() {
+            self.clocks.host_saw(Event { stream: StreamId(stream as u16), seq });
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
