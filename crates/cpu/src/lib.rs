@@ -206,14 +206,14 @@ impl Backend for Cpu {
         Ok(Event::REACHED)
     }
 
-    fn download(&mut self, x: &Buffer<'_>, _after: Event) -> Result<HostTensor> {
+    fn download(&mut self, x: &Buffer<'_>, _after: &[Event]) -> Result<HostTensor> {
         self.check("a download", x.at, x.bytes, false)?;
         self.before(x.at, x.bytes, false)?;
         // SAFETY: as in `launch`.
         unsafe { host::download(&self.region, x) }
     }
 
-    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<Event> {
         self.check("a move", from.min(to), from.abs_diff(to) + bytes, true)?;
         let range = |at| Ok::<_, Error>(Range::new(self.region.first(at, bytes)?, bytes));
         if let Some(comm) = self.comm.as_ref().filter(|_| bytes > 0) {
@@ -221,7 +221,8 @@ impl Backend for Cpu {
             comm.moved(range(from)?, range(to)?);
         }
         // SAFETY: as in `launch`.
-        unsafe { host::shift(&self.region, from, to, bytes) }
+        unsafe { host::shift(&self.region, from, to, bytes)? };
+        Ok(Event::REACHED)
     }
 
     fn open_spill(&mut self, to: &SpillTo) -> Result<bool> {

@@ -20,12 +20,39 @@ mod order;
 
 use order::{At, NONE, Node, Order, State};
 
-/// Every block starts and ends at a multiple of this: a cache line, and the width of an AVX-512 load.
-pub const ALIGN_BYTES: usize = 64;
+/// The multiple at which blocks start and end: a property of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment(usize);
 
-/// `bytes` rounded up to whole alignment units; saturates instead of overflowing.
-pub const fn padded(bytes: usize) -> usize {
-    bytes.saturating_add(ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES
+impl Alignment {
+    /// That of the host's memory: a cache line, and the width of an AVX-512 load.
+    pub const HOST: Alignment = Alignment(64);
+
+    /// `None` unless `bytes` is a power of two of at least 64, which offsets of the host's tensors are multiples of.
+    pub const fn new(bytes: usize) -> Option<Alignment> {
+        if bytes.is_power_of_two() && bytes >= Alignment::HOST.0 { Some(Alignment(bytes)) } else { None }
+    }
+
+    /// Bytes of a unit.
+    pub const fn bytes(self) -> usize {
+        self.0
+    }
+
+    /// `bytes` rounded up to whole units; saturates instead of overflowing.
+    pub const fn pad(self, bytes: usize) -> usize {
+        bytes.saturating_add(self.0 - 1) / self.0 * self.0
+    }
+
+    /// `bytes` rounded down to whole units.
+    pub const fn cut(self, bytes: usize) -> usize {
+        bytes / self.0 * self.0
+    }
+}
+
+impl Default for Alignment {
+    fn default() -> Self {
+        Alignment::HOST
+    }
 }
 
 /// An allocated range. It is returned to the arena by value: who holds it owns the range.
@@ -110,6 +137,7 @@ const KEPT_MAX: usize = 1024;
 /// See the module's note.
 #[derive(Clone, Debug, Default)]
 pub struct Arena {
+    alignment: Alignment,
     capacity: usize,
     order: Order,
     /// Free ranges that are not kept, by size and then by address.
@@ -123,17 +151,22 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An arena over `0..capacity`, rounded down to whole alignment units.
-    pub fn new(capacity: usize) -> Self {
-        let mut a = Arena::default();
-        a.kept.resize_with(KEPT_MAX_BYTES / ALIGN_BYTES + 1, Default::default);
+    /// An arena over `0..capacity`, rounded down to whole units of `alignment`.
+    pub fn new(capacity: usize, alignment: Alignment) -> Self {
+        let mut a = Arena { alignment, ..Arena::default() };
+        a.kept.resize_with(KEPT_MAX_BYTES / alignment.0 + 1, Default::default);
         a.grow(capacity);
         a
     }
 
+    /// The multiple at which its blocks lie.
+    pub fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
     /// Extends the range to `capacity`; a smaller value changes nothing.
     pub fn grow(&mut self, capacity: usize) {
-        let capacity = capacity / ALIGN_BYTES * ALIGN_BYTES;
+        let capacity = self.alignment.cut(capacity);
         if capacity > self.capacity {
             let (start, bytes) = (self.capacity, capacity - self.capacity);
             self.capacity = capacity;
@@ -145,7 +178,7 @@ impl Arena {
     /// Cuts the free tail so that the range ends at `capacity` or after the last block; returns the new capacity.
     pub fn shrink(&mut self, capacity: usize) -> usize {
         self.merge_kept();
-        let capacity = capacity / ALIGN_BYTES * ALIGN_BYTES;
+        let capacity = self.alignment.cut(capacity);
         let at = self.order.last;
         if let Some(&Node { start, bytes, .. }) = self.order.free_at(at) {
             self.free.remove(&(bytes, start, at));
@@ -162,11 +195,11 @@ impl Arena {
 
     /// A block of at least `bytes`: a kept one of that size, or a part of the smallest free range that holds it.
     pub fn alloc(&mut self, bytes: usize, owner: Owner, end: End) -> Option<Block> {
-        let want = padded(bytes);
+        let want = self.alignment.pad(bytes);
         if want == 0 {
             return Some(Block::empty());
         }
-        let kept = self.kept.get_mut(want / ALIGN_BYTES).and_then(|k| k[end as usize].pop());
+        let kept = self.kept.get_mut(want / self.alignment.0).and_then(|k| k[end as usize].pop());
         let at = match kept {
             Some(at) => {
                 self.kept_count -= 1;
@@ -191,7 +224,7 @@ impl Arena {
 
     /// A block of at least `bytes` that starts at `at`, if that range is free.
     pub fn alloc_at(&mut self, at: usize, bytes: usize, owner: Owner) -> Option<Block> {
-        let want = padded(bytes);
+        let want = self.alignment.pad(bytes);
         if want == 0 {
             return Some(Block::empty());
         }
@@ -202,7 +235,7 @@ impl Arena {
 
     /// A block of at least `bytes` that ends at `limit` or below, at the lowest address that there is.
     pub fn alloc_below(&mut self, limit: usize, bytes: usize, owner: Owner) -> Option<Block> {
-        let want = padded(bytes);
+        let want = self.alignment.pad(bytes);
         if want == 0 {
             return Some(Block::empty());
         }
@@ -213,7 +246,7 @@ impl Arena {
 
     /// True if [`Arena::alloc_below`] would succeed.
     pub fn has_room_below(&mut self, limit: usize, bytes: usize) -> bool {
-        bytes == 0 || self.room_below(limit, padded(bytes)).is_some()
+        bytes == 0 || self.room_below(limit, self.alignment.pad(bytes)).is_some()
     }
 
     fn room_below(&mut self, limit: usize, want: usize) -> Option<(At, usize)> {
@@ -225,7 +258,7 @@ impl Arena {
 
     /// True if [`Arena::alloc_at`] would succeed.
     pub fn is_free(&mut self, at: usize, bytes: usize) -> bool {
-        bytes == 0 || self.range_around(at, padded(bytes)).is_some()
+        bytes == 0 || self.range_around(at, self.alignment.pad(bytes)).is_some()
     }
 
     /// The free range that holds `want` bytes from `at` on.
@@ -276,7 +309,7 @@ impl Arena {
         self.padding -= block.bytes - asked;
         n.state = State::Kept;
         if block.bytes <= KEPT_MAX_BYTES && self.kept_count < KEPT_MAX {
-            self.kept[block.bytes / ALIGN_BYTES][n.end as usize].push(block.at);
+            self.kept[block.bytes / self.alignment.0][n.end as usize].push(block.at);
             self.kept_count += 1;
         } else {
             self.merge(block.at);
@@ -411,14 +444,14 @@ impl Arena {
     #[cfg(test)]
     fn kept_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         let kept = self.order.iter().filter(|(_, n)| n.state == State::Kept);
-        kept.map(|(_, n)| (n.start / ALIGN_BYTES, (n.start + n.bytes) / ALIGN_BYTES))
+        kept.map(|(_, n)| (n.start / self.alignment.0, (n.start + n.bytes) / self.alignment.0))
     }
 
     /// Checks the invariants of the module's note; for tests.
     pub fn verify(&self) -> Result<(), String> {
         let (mut end, mut used, mut free, mut kept, mut last) = (0, 0, 0, 0, None);
         for (at, n) in self.order.iter() {
-            if n.start != end || n.bytes == 0 || !n.bytes.is_multiple_of(ALIGN_BYTES) {
+            if n.start != end || n.bytes == 0 || !n.bytes.is_multiple_of(self.alignment.0) {
                 return Err(format!("{n:?} does not continue at {end}"));
             }
             end += n.bytes;
@@ -430,7 +463,7 @@ impl Arena {
             let listed = match n.state {
                 State::Used(_) => true,
                 State::Free => last != Some(State::Free) && self.free.contains(&(n.bytes, n.start, at)),
-                State::Kept => self.kept.get(n.bytes / ALIGN_BYTES).is_some_and(|k| k[n.end as usize].contains(&at)),
+                State::Kept => self.kept.get(n.bytes / self.alignment.0).is_some_and(|k| k[n.end as usize].contains(&at)),
             };
             if !listed {
                 return Err(format!("{n:?} is not merged or not indexed"));

@@ -10,7 +10,7 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 use crate::host::{CommSpan, Communication};
 use crate::kernels::{HostKernels, KernelSet};
-use crate::launch::{Buffer, Event, FileCopy, Launch, LaunchTime, StreamId};
+use crate::launch::{Buffer, Event, FileCopy, Launch, LaunchTime, Progress, StreamId};
 use crate::run::ProgramLaunch;
 use crate::spill::SpillTo;
 
@@ -66,11 +66,12 @@ pub trait Backend: Send {
     /// Queues a copy of host bytes to offset `at`.
     fn upload(&mut self, stream: StreamId, at: usize, data: &HostTensor) -> Result<Event>;
 
-    /// Waits for `after` and copies a tensor's elements out. Errors as [`Backend::synchronize`].
-    fn download(&mut self, x: &Buffer<'_>, after: Event) -> Result<HostTensor>;
+    /// Waits for all of `after` and copies a tensor's elements out. Errors as [`Backend::synchronize`] of the first that failed.
+    fn download(&mut self, x: &Buffer<'_>, after: &[Event]) -> Result<HostTensor>;
 
-    /// Moves bytes within the device after everything queued so far; ranges may overlap. Has run on return.
-    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()>;
+    /// Moves bytes within the device after everything queued so far, and before everything queued from now on; ranges may
+    /// overlap. A synchronous device has done it on return.
+    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<Event>;
 
     /// Opens a file that bytes can be copied to, and back from, beside launches. False if this device has no such
     /// copies. Errors (Io): the file cannot be made.
@@ -102,6 +103,27 @@ pub trait Backend: Send {
 
     /// What is queued on `stream` from now on runs after `event`.
     fn wait(&mut self, stream: StreamId, event: Event);
+
+    /// Queues a point on `stream` that fails if one of `after` failed, or any work that was queued after `marks` and before this
+    /// call, unless a call told of that failure before this one. Launches that have the point among their events do not run
+    /// then: so all updates of a step are made or none, and the host does not wait to know which. There is at most one mark a
+    /// stream, and a stream without one counts as a whole; the caller has made `stream` wait for the last event of the others.
+    /// Only asynchronous devices are asked.
+    fn gate(&mut self, _stream: StreamId, _after: &[Event], _marks: &[Event]) -> Result<Event> {
+        Err(Error::new(ErrorKind::Internal, "this device has no gates"))
+    }
+
+    /// Queues a copy of `bytes` bytes from offset `from` to offset `to` that is made only if `event` failed: the old version of a
+    /// value comes back that a launch could not replace. The ranges do not overlap, and `event` lies on `stream` or `stream`
+    /// waits for it. Only asynchronous devices are asked.
+    fn restore(&mut self, _stream: StreamId, _event: Event, _from: usize, _to: usize, _bytes: usize) -> Result<Event> {
+        Err(Error::new(ErrorKind::Internal, "this device restores nothing"))
+    }
+
+    /// How far `event` is, without waiting and without telling of a failure. Default: reached.
+    fn poll(&mut self, _event: Event) -> Progress {
+        Progress::Reached
+    }
 
     /// Waits until `event` is reached. Errors: what failed there, the first time, and Poisoned after that.
     fn synchronize(&mut self, event: Event) -> Result<()>;

@@ -13,12 +13,18 @@ use remat_graph::passes::{Pass, cpu};
 use remat_ops::{LayoutReq, Op};
 use remat_types::{Error, ErrorKind, Fact, Result};
 
+use crate::arena::Alignment;
 use crate::registry::{HostKernel, KernelRegistry};
 
 /// The kernels of a device. `x` and `y` are the facts of an op's inputs and outputs, as its `infer` accepted them.
 pub trait KernelSet: Debug + Send + Sync {
     /// Name of the device, for errors.
     fn device(&self) -> &str;
+
+    /// The multiple at which storages lie in the device's arena, and values in the workspaces of its programs. Default: the host's.
+    fn alignment(&self) -> Alignment {
+        Alignment::HOST
+    }
 
     /// The threads of the host that a kernel uses; programs are made for as many. Default: 1.
     fn threads(&self) -> usize {

@@ -21,6 +21,17 @@ impl Event {
     pub const REACHED: Event = Event { stream: StreamId(0), seq: 0 };
 }
 
+/// How far an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something queued before it has not run yet.
+    Pending,
+    /// It is reached, and its work succeeded.
+    Reached,
+    /// It is reached, and its work failed.
+    Failed,
+}
+
 /// A tensor's bytes on the device.
 #[derive(Clone, Debug)]
 pub struct Buffer<'a> {

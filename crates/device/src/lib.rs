@@ -21,12 +21,12 @@ mod registry;
 mod run;
 pub mod spill;
 
-pub use arena::{ALIGN_BYTES, Arena, ArenaFigures, Block, End, Owner, Segment, padded};
+pub use arena::{Alignment, Arena, ArenaFigures, Block, End, Owner, Segment};
 pub use backend::Backend;
 pub use dry::Dry;
 pub use host::{CommSpan, Communication};
 pub use kernels::{HostKernels, KernelSet, check_supported};
-pub use launch::{Buffer, Event, FileCopy, Launch, LaunchTime, OutBuffer, StreamId};
+pub use launch::{Buffer, Event, FileCopy, Launch, LaunchTime, OutBuffer, Progress, StreamId};
 pub use program::ValueView;
 pub use registry::{HostKernel, KernelKind, KernelRegistry, check_written_bools};
 pub use run::{ProgramBody, ProgramLaunch, ProgramOwner};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use remat_graph::plan::problem::{Bytes, OpSpec, SpillRates};
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::arena::ALIGN_BYTES;
+use crate::arena::Alignment;
 
 pub use constants::ConstantFile;
 pub use disk::BLOCK_BYTES;
@@ -75,8 +75,8 @@ impl SpillTo {
 }
 
 /// At which multiples storages lie best if some of them are copied: whole blocks go as they lie, but where storages are
-/// small, blocks waste memory.
-pub fn alignment(ops: &[OpSpec]) -> u64 {
+/// small, blocks waste memory, and they lie at those of the device.
+pub fn alignment(ops: &[OpSpec], device: Alignment) -> u64 {
     const MOST_WASTE: u64 = 32;
     let (block, mut bytes, mut waste) = (BLOCK_BYTES as u64, 0u64, 0u64);
     for y in ops.iter().flat_map(|o| &o.outputs) {
@@ -85,7 +85,7 @@ pub fn alignment(ops: &[OpSpec]) -> u64 {
             waste = waste.saturating_add((block - own % block) % block);
         }
     }
-    if waste <= bytes / MOST_WASTE { block } else { ALIGN_BYTES as u64 }
+    if waste <= bytes / MOST_WASTE { block } else { device.bytes() as u64 }
 }
 
 /// Bytes per second of which plans may be sure, by what took so long: kernels run beside the copies, and a plan leaves these

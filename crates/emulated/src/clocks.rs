@@ -39,6 +39,22 @@ impl Access {
         Access { reads, writes, event: Some(event), what }
     }
 
+    /// A point in the order that touches nothing.
+    pub(super) fn none(event: Event, what: &'static str) -> Self {
+        Access::of_event(SmallVec::new(), SmallVec::new(), event, what)
+    }
+
+    pub(super) fn restore(from: usize, to: usize, bytes: usize, event: Event) -> Self {
+        let range = |at: usize| (at, at + bytes);
+        Access::of_event(SmallVec::from_iter([range(from)]), SmallVec::from_iter([range(to)]), event, "restore")
+    }
+
+    /// Ranges that overlap are one.
+    pub(super) fn shift(from: usize, to: usize, bytes: usize, event: Event) -> Self {
+        let range = (from.min(to), from.max(to) + bytes);
+        Access::of_event(SmallVec::new(), SmallVec::from_iter([range]), event, "shift")
+    }
+
     /// The same ranges at another time.
     pub(super) fn at(self, event: Event) -> Self {
         Access { event: Some(event), ..self }
@@ -90,7 +106,10 @@ pub(super) struct Clocks {
     host: Clock,
     /// The clock of each event, by stream.
     at_event: Vec<Vec<Clock>>,
-    history: Vec<Access>,
+    /// Accesses of streams that something to come on a stream may not come after.
+    open: Vec<Access>,
+    /// Accesses of streams that the host does not come after.
+    unseen: Vec<Access>,
 }
 
 fn join(a: &mut Clock, b: &Clock) {
@@ -104,7 +123,8 @@ impl Clocks {
             next: vec![zero.clone(); streams],
             host: zero,
             at_event: vec![Vec::new(); streams],
-            history: Vec::new(),
+            open: Vec::new(),
+            unseen: Vec::new(),
         }
     }
 
@@ -125,14 +145,17 @@ impl Clocks {
                 before
             }
         };
-        let host = &self.host;
-        self.history.retain(|o| o.event.is_some_and(|e| host[usize::from(e.stream.0)] < e.seq));
-        let race = self.history.iter().find(|o| {
-            let unordered = o.event.is_some_and(|e| clock[usize::from(e.stream.0)] < e.seq);
-            unordered && o.conflicts(&a)
-        });
+        let is_after = |clock: &Clock, o: &Access| o.event.is_none_or(|e| clock[usize::from(e.stream.0)] >= e.seq);
+        let (host, next) = (&self.host, &self.next);
+        self.unseen.retain(|o| !is_after(host, o));
+        self.open.retain(|o| !is_after(host, o) && next.iter().any(|clock| !is_after(clock, o)));
+        let earlier = if a.event.is_none() { &self.unseen } else { &self.open };
+        let race = earlier.iter().find(|o| !is_after(&clock, o) && o.conflicts(&a));
         let race = race.map(|o| format!("nothing orders {a} after {o}"));
-        self.history.push(a);
+        if a.event.is_some() {
+            self.open.push(a.clone());
+            self.unseen.push(a);
+        }
         race
     }
 

@@ -1,6 +1,6 @@
 //! The kernels of the emulated device: the host's, without those that a test takes away.
 
-use remat_device::{HostKernels, KernelSet};
+use remat_device::{Alignment, HostKernels, KernelSet};
 use remat_graph::passes::Pass;
 use remat_ops::{LayoutReq, Op};
 use remat_types::Fact;
@@ -10,17 +10,22 @@ pub(super) struct EmulatedKernels {
     host: HostKernels,
     /// Names of ops.
     without: Vec<&'static str>,
+    alignment: Alignment,
 }
 
 impl EmulatedKernels {
-    pub(super) fn new(without: Vec<&'static str>) -> Self {
-        EmulatedKernels { host: HostKernels::new("emulated", 1), without }
+    pub(super) fn new(without: Vec<&'static str>, alignment: Alignment) -> Self {
+        EmulatedKernels { host: HostKernels::new("emulated", 1), without, alignment }
     }
 }
 
 impl KernelSet for EmulatedKernels {
     fn device(&self) -> &str {
         self.host.device()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.alignment
     }
 
     fn threads(&self) -> usize {

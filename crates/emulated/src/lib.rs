@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use remat_device::host::{self, Region};
-use remat_device::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, ProgramLaunch, StreamId};
+use remat_device::{Alignment, Backend, Buffer, Event, KernelSet, Launch, LaunchTime, Progress, ProgramLaunch, StreamId};
 use remat_kernels::pool::Pool;
 use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
@@ -59,6 +59,8 @@ pub struct EmulatedOptions {
     pub max_delay_us: u64,
     /// Memory of the device; reserving more is an error of kind Budget. Default: 1 GiB.
     pub memory_bytes: usize,
+    /// The multiple at which it wants storages to lie; a launch on others is a finding. Default: the host's.
+    pub alignment: Alignment,
     /// Which calls of `reserve`, counted from 0, fail. Default: none.
     pub failing_reserves: Vec<usize>,
     /// Names of ops for which it has no kernel; a compiled program that uses one has none either. Default: none.
@@ -76,6 +78,7 @@ impl Default for EmulatedOptions {
             seed: 0,
             max_delay_us: 50,
             memory_bytes: 1 << 30,
+            alignment: Alignment::HOST,
             failing_reserves: Vec::new(),
             without_kernels: Vec::new(),
             ignore_waits: false,
@@ -96,12 +99,26 @@ enum Work {
     Piece(Box<Piece>),
     Upload { at: usize, data: HostTensor },
     Wait(Event),
+    Gate(Gate),
+    /// A copy that is made if an event failed.
+    Restore { event: Event, from: usize, to: usize, bytes: usize },
+    Shift { from: usize, to: usize, bytes: usize },
+}
+
+/// A point that fails with others.
+struct Gate {
+    after: Vec<Event>,
+    /// By stream, the first and the last number of what must not have failed, both included.
+    spans: Vec<(u64, u64)>,
+    /// Reports that there had been when it was queued: what they told of does not count.
+    reports: u64,
 }
 
 /// A failure; events that share it failed by it.
 struct Fault {
     error: Error,
-    reported: bool,
+    /// Its place among the reports, from 1.
+    reported: Option<u64>,
 }
 
 #[derive(Default)]
@@ -115,6 +132,8 @@ struct State {
     streams: Vec<Stream>,
     faults: Vec<Fault>,
     failed: FxHashMap<Event, usize>,
+    /// Faults that were reported.
+    reports: u64,
     /// Times of launches that nobody has asked for yet.
     times: FxHashMap<Event, u64>,
     running: Vec<Access>,
@@ -128,10 +147,27 @@ impl State {
 
     fn report(&mut self, fault: usize) -> Error {
         let f = &mut self.faults[fault];
-        if !std::mem::replace(&mut f.reported, true) {
+        if f.reported.is_none() {
+            self.reports += 1;
+            f.reported = Some(self.reports);
             return f.error.clone();
         }
         Error::new(ErrorKind::Poisoned, format!("depends on an operation that failed: {}", f.error))
+    }
+}
+
+impl State {
+    /// The fault by which a gate fails, the first one.
+    fn fault_of(&self, gate: &Gate) -> Option<usize> {
+        let inherited = gate.after.iter().find_map(|e| self.failed.get(e).copied());
+        inherited.or_else(|| {
+            let counts = |e: &Event, fault: usize| {
+                let (first, last) = gate.spans[usize::from(e.stream.0)];
+                let is_new = self.faults[fault].reported.is_none_or(|report| report > gate.reports);
+                (first..=last).contains(&e.seq) && is_new
+            };
+            self.failed.iter().filter(|(e, fault)| counts(e, **fault)).map(|(_, fault)| *fault).min()
+        })
     }
 }
 
@@ -182,6 +218,7 @@ impl Common {
     /// The life of one stream's thread.
     fn serve(&self, stream: usize, mut delays: Delays) {
         let pool = Pool::new(1);
+        let here = |seq: u64| Event { stream: StreamId(stream as u16), seq };
         loop {
             let mut s = self.wait_until(|s| s.closed || !s.streams[stream].queue.is_empty());
             let Some((seq, work)) = s.streams[stream].queue.pop_front() else { return };
@@ -192,20 +229,38 @@ impl Common {
                     continue;
                 }
                 Work::Launch(l) => self.launch(&l.launch(), seq, &pool, &mut delays),
-                Work::Piece(p) => {
-                    self.run_piece(&p, Event { stream: StreamId(stream as u16), seq }, &pool, &mut delays)
-                }
+                Work::Piece(p) => self.run_piece(&p, here(seq), &pool, &mut delays),
                 Work::Upload { at, data } => {
                     delays.pass();
-                    let access = Access::upload(at, data.bytes().len(), Event { stream: StreamId(stream as u16), seq });
+                    let access = Access::upload(at, data.bytes().len(), here(seq));
                     // SAFETY: `guarded` refuses to run this beside anything that uses the range.
                     let done = self.guarded(access, || unsafe { host::upload(&self.region, at, &data) });
                     done.err().map(|e| self.fault(e))
                 }
+                Work::Gate(gate) => {
+                    delays.pass();
+                    lock(&self.state).fault_of(&gate)
+                }
+                Work::Restore { event, from, to, bytes } => {
+                    delays.pass();
+                    let is_needed = lock(&self.state).failed.contains_key(&event);
+                    let done = self.guarded(Access::restore(from, to, bytes, here(seq)), || match is_needed {
+                        // SAFETY: `guarded` refuses to run this beside anything that writes what it reads or uses what
+                        // it writes.
+                        true => unsafe { host::copy(&self.region, from, to, bytes) },
+                        false => Ok(()),
+                    });
+                    done.err().map(|e| self.fault(e))
+                }
+                Work::Shift { from, to, bytes } => {
+                    // SAFETY: `guarded` refuses to run this beside anything that uses the ranges.
+                    let shift = || unsafe { host::shift(&self.region, from, to, bytes) };
+                    self.guarded(Access::shift(from, to, bytes, here(seq)), shift).err().map(|e| self.fault(e))
+                }
             };
             let mut s = lock(&self.state);
             if let Some(fault) = fault {
-                s.failed.insert(Event { stream: StreamId(stream as u16), seq }, fault);
+                s.failed.insert(here(seq), fault);
             }
             s.streams[stream].reached = seq;
             drop(s);
@@ -215,7 +270,7 @@ impl Common {
 
     fn fault(&self, error: Error) -> usize {
         let mut s = lock(&self.state);
-        s.faults.push(Fault { error, reported: false });
+        s.faults.push(Fault { error, reported: None });
         s.faults.len() - 1
     }
 
@@ -291,7 +346,7 @@ impl Emulated {
             changed: Condvar::new(),
             log: options.log.clone(),
             max_delay_us: options.max_delay_us,
-            kernels: EmulatedKernels::new(options.without_kernels.clone()),
+            kernels: EmulatedKernels::new(options.without_kernels.clone(), options.alignment),
         });
         let mut device = Emulated {
             common,
@@ -327,12 +382,29 @@ impl Emulated {
             Work::Piece(p) => self.clocks.access(p.access(event)),
             Work::Upload { at, data } => self.clocks.access(Access::upload(*at, data.bytes().len(), event)),
             Work::Wait(_) => None,
+            Work::Gate(_) => self.clocks.access(Access::none(event, "gate")),
+            Work::Restore { from, to, bytes, .. } => self.clocks.access(Access::restore(*from, *to, *bytes, event)),
+            Work::Shift { from, to, bytes } => self.clocks.access(Access::shift(*from, *to, *bytes, event)),
         } {
             self.options.log.note(race);
         }
         lock(&self.common.state).streams[at].queue.push_back((event.seq, work));
         self.common.changed.notify_all();
         event
+    }
+
+    /// The last event of each stream.
+    fn last_events(&self) -> SmallVec<[Event; 4]> {
+        self.queued.iter().enumerate().map(|(at, &seq)| Event { stream: StreamId(at as u16), seq }).collect()
+    }
+
+    /// What is queued from now on, on any stream, comes after all that was queued before: the last events of that.
+    fn barrier(&mut self) -> SmallVec<[Event; 4]> {
+        let last = self.last_events();
+        for at in 0..last.len() {
+            last.iter().for_each(|&e| self.wait(StreamId(at as u16), e));
+        }
+        last
     }
 
     /// Waits for an event, and leaves a failure to be reported by others.
@@ -410,6 +482,13 @@ impl Backend for Emulated {
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
+        let places = launch.x.iter().map(|x| (x.at, x.bytes)).chain(launch.y.iter().map(|y| (y.at, y.bytes)));
+        for (at, bytes) in places.chain([launch.workspace]) {
+            if bytes > 0 && !at.is_multiple_of(self.options.alignment.bytes()) {
+                let unit = self.options.alignment.bytes();
+                self.options.log.note(format!("{} on offset {at}, no multiple of {unit}", launch.op.label()));
+            }
+        }
         Ok(self.submit(launch.stream, Work::Launch(Box::new(Queued::of(launch)))))
     }
 
@@ -434,22 +513,42 @@ impl Backend for Emulated {
         Ok(self.submit(stream, Work::Upload { at, data: data.clone() }))
     }
 
-    fn download(&mut self, x: &Buffer<'_>, after: Event) -> Result<HostTensor> {
-        self.check(after)?;
+    fn download(&mut self, x: &Buffer<'_>, after: &[Event]) -> Result<HostTensor> {
+        after.iter().try_for_each(|&e| self.check(e))?;
         self.read(x, Access::by_host(x.at, x.bytes, false))
     }
 
-    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()> {
-        self.wait_idle();
-        let access = Access::by_host(from.min(to), from.abs_diff(to) + bytes, true);
-        // SAFETY: nothing is queued or running.
-        self.common.guarded(access, || unsafe { host::shift(&self.common.region, from, to, bytes) })
+    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<Event> {
+        self.barrier();
+        let done = self.submit(StreamId(0), Work::Shift { from, to, bytes });
+        (1..self.queued.len()).for_each(|stream| self.wait(StreamId(stream as u16), done));
+        Ok(done)
     }
 
     fn wait(&mut self, stream: StreamId, event: Event) {
         if event.seq > 0 && event.stream != stream && !self.options.ignore_waits {
             self.clocks.wait(stream, event);
             self.submit(stream, Work::Wait(event));
+        }
+    }
+
+    fn gate(&mut self, stream: StreamId, after: &[Event], marks: &[Event]) -> Result<Event> {
+        let first = |at: usize| marks.iter().find(|m| usize::from(m.stream.0) == at).map_or(1, |m| m.seq + 1);
+        let spans = self.queued.iter().enumerate().map(|(at, &last)| (first(at), last)).collect();
+        let reports = lock(&self.common.state).reports;
+        Ok(self.submit(stream, Work::Gate(Gate { after: after.to_vec(), spans, reports })))
+    }
+
+    fn restore(&mut self, stream: StreamId, event: Event, from: usize, to: usize, bytes: usize) -> Result<Event> {
+        Ok(self.submit(stream, Work::Restore { event, from, to, bytes }))
+    }
+
+    fn poll(&mut self, event: Event) -> Progress {
+        let s = lock(&self.common.state);
+        match s.is_reached(event) {
+            false => Progress::Pending,
+            true if s.failed.contains_key(&event) => Progress::Failed,
+            true => Progress::Reached,
         }
     }
 
@@ -460,7 +559,7 @@ impl Backend for Emulated {
     fn synchronize_all(&mut self) -> Result<()> {
         self.wait_idle();
         let mut s = lock(&self.common.state);
-        match s.faults.iter().position(|f| !f.reported) {
+        match s.faults.iter().position(|f| f.reported.is_none()) {
             Some(fault) => Err(s.report(fault)),
             None => Ok(()),
         }
@@ -470,7 +569,7 @@ impl Backend for Emulated {
         self.wait_idle();
         let mut s = lock(&self.common.state);
         let since = |e: &Event| marks.iter().all(|m| m.stream != e.stream || m.seq < e.seq);
-        let new = |fault: usize| !s.faults[fault].reported;
+        let new = |fault: usize| s.faults[fault].reported.is_none();
         let first = s.failed.iter().filter(|(e, fault)| since(e) && new(**fault)).map(|(_, fault)| *fault).min()?;
         Some(s.report(first))
     }
@@ -478,9 +577,7 @@ impl Backend for Emulated {
     fn wait_idle(&mut self) {
         let queued = &self.queued;
         drop(self.common.wait_until(|s| s.streams.iter().zip(queued).all(|(s, q)| s.reached >= *q)));
-        for (stream, &seq) in self.queued.iter().enumerate() {
-            self.clocks.host_saw(Event { stream: StreamId(stream as u16), seq });
-        }
+        self.last_events().into_iter().for_each(|e| self.clocks.host_saw(e));
     }
 
     fn now_ns(&self) -> u64 {

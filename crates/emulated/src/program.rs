@@ -21,7 +21,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Layout, Result,
 use super::queued::Queued;
 use super::{Access, Common, Delays, Emulated, Mutex, Work, lock};
 
-/// Pieces of a run that are queued before the host waits for them, as a device's queue has an end.
+/// Pieces of a run that are compared with those after them; then all that follows waits for all of them.
 const QUEUED_MAX: usize = 256;
 
 /// A range of the device's memory.
@@ -211,8 +211,10 @@ struct Running<'d> {
     begun: Event,
     /// Streams that wait for the beginning.
     joined: SmallVec<[bool; 4]>,
-    /// Pieces that the host has not seen end.
+    /// Pieces that those to come may conflict with.
     queued: Vec<Access>,
+    /// Pieces before those.
+    passed: SmallVec<[Event; 4]>,
     count: usize,
     arena: Extent,
     step: usize,
@@ -229,6 +231,7 @@ impl<'d> Running<'d> {
             begun: Event::REACHED,
             joined: SmallVec::from_elem(false, device.queued.len()),
             queued: Vec::new(),
+            passed: SmallVec::new(),
             count: 0,
             arena: Extent { at, bytes: workspace_bytes.min(bytes) },
             step: run.ns.len() - 1,
@@ -297,7 +300,7 @@ impl<'d> Running<'d> {
         let event = self.submit(stream, task);
         self.queued.push(access.at(event));
         if self.queued.len() >= QUEUED_MAX {
-            self.device.wait_idle();
+            self.passed = self.device.barrier();
             self.queued.clear();
         }
     }
@@ -308,7 +311,7 @@ impl<'d> Running<'d> {
         let access = Access::by_host(from.at, from.bytes, false);
         self.device.reach(self.begun);
         let writers = self.queued.iter().filter(|o| o.conflicts(&access)).filter_map(Access::event);
-        for e in writers.collect::<SmallVec<[Event; 8]>>() {
+        for e in writers.chain(self.passed.iter().copied()).collect::<SmallVec<[Event; 8]>>() {
             self.device.reach(e);
         }
         if self.run.fault().is_some() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use remat_graph::ir::{Origin, ValueId};
 use remat_onnx::{Labels, Trace, Value};
 use remat_runtime::compile::{CompileCx, CompiledGraph, SharedConstants, stored_constant_bytes};
-use remat_runtime::{Executable, Session, padded};
+use remat_runtime::{Alignment, Executable, Session};
 use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::Options;
@@ -91,7 +91,7 @@ pub(crate) fn settle(run: &mut Session, plan: &Mutex<CompiledGraph>) -> Result<(
 pub(crate) fn memory_of(e: &Executable) -> Memory {
     let (g, f) = (e.graph(), e.figures());
     // in whole units of the arena, as the budget counts them
-    let of = |v: ValueId| padded(g.fact(v).bytes());
+    let of = |v: ValueId| Alignment::HOST.pad(g.fact(v).bytes());
     let is_constant = |v: &ValueId| matches!(g.value(*v).origin, Origin::Constant(_));
     Memory {
         constant_bytes: g.value_ids().filter(is_constant).map(of).sum(),

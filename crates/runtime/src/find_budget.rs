@@ -9,7 +9,7 @@ use remat_types::{Error, ErrorKind, Result};
 use crate::eager::Device;
 use crate::options::DeviceOptions;
 use crate::report::Stats;
-use remat_device::ALIGN_BYTES;
+use remat_device::Alignment;
 
 /// The search ends when it knows the smallest budget within this part of the peak.
 const PART: usize = 1024;
@@ -127,7 +127,7 @@ fn search(
             format!("under {high} bytes, with which it surely runs, the run takes more than {times} times as long");
         return Err(Error::new(ErrorKind::Budget, what));
     }
-    let resolution = peak_bytes / PART + ALIGN_BYTES;
+    let resolution = peak_bytes / PART + Alignment::HOST.bytes();
     // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
     // Where it does, one more try shows whether a little less does not.
     let (mut hint, mut is_last_hint) = (Some(most.least_budget_bytes + resolution), false);

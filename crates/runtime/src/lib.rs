@@ -21,9 +21,9 @@ mod testing;
 pub use remat_device as device;
 pub use remat_device::spill::SpillTo;
 pub use remat_device::{
-    ALIGN_BYTES, Arena, ArenaFigures, Backend, Block, Buffer, CommSpan, Communication, End, Event, FileCopy,
+    Alignment, Arena, ArenaFigures, Backend, Block, Buffer, CommSpan, Communication, End, Event, FileCopy,
     HostKernel, HostKernels, KernelKind, KernelRegistry, KernelSet, Launch, LaunchTime, OutBuffer, Owner,
-    ProgramLaunch, Segment, StreamId, ValueView, padded,
+    ProgramLaunch, Segment, StreamId, ValueView,
 };
 /// Tracing of eager programs into graphs.
 pub mod tracing {

@@ -109,6 +109,10 @@ pub struct Stats {
     pub host_fallback_ns: u64,
     /// Bytes they copied, there and back.
     pub host_fallback_bytes: u64,
+    /// Times that the host waited for a device that goes on by itself, without the program's asking for a value or for the end of
+    /// its work; `None` of a device that runs each command at once.
+    #[serde(default)]
+    pub host_waits: Option<u64>,
     /// Time in which collectives of several ranks ran beside the ops, other ranks waited for.
     #[serde(default)]
     pub communication_ns: u64,

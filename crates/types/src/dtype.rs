@@ -168,7 +168,7 @@ macro_rules! element_half {
             fn to_f64(self) -> f64 { <$t>::to_f32(self).into() }
             fn from_f64(v: f64) -> Self { <$t>::from_f32(to_odd_f32(v)) }
             fn to_i64(self) -> i64 { <$t>::to_f32(self) as i64 }
-            fn from_i64(v: i64) -> Self { Self::from_f64(to_odd_f64(v)) }
+            fn from_i64(v: i64) -> Self { Element::from_f64(to_odd_f64(v)) }
         }
     )* };
 }
@@ -544,9 +544,9 @@ mod tests {
     fn halves_round_once() {
         rounds_once::<f16>(0x7c00, f16::from_bits, f16::to_bits);
         rounds_once::<bf16>(0x7f80, bf16::from_bits, bf16::to_bits);
-        assert!(f16::from_f64(f64::NAN).is_nan());
-        assert_eq!(bf16::from_f64(f64::MAX), bf16::INFINITY);
-        assert_eq!(bf16::from_f64(-1e-300).to_bits(), 0x8000);
+        assert!(<f16 as Element>::from_f64(f64::NAN).is_nan());
+        assert_eq!(<bf16 as Element>::from_f64(f64::MAX), bf16::INFINITY);
+        assert_eq!(<bf16 as Element>::from_f64(-1e-300).to_bits(), 0x8000);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 pub(crate) mod timeline;
 
 use remat::graph::ir::{Graph, Node, NodeId, Origin, ValueId};
-use remat::runtime::{Executable, KernelSet, padded};
+use remat::runtime::{Executable, KernelSet};
 use remat_graph::plan::lifetime::{self, Interval};
 
 /// The picture of what lives when in a run.
@@ -107,8 +107,8 @@ impl<'g> Walk<'g> {
                 self.lifetimes[lifetime].end = end;
             }
         }
-        let g = self.graph;
-        let fixed = g.value_ids().filter(|v| g.producer(*v).is_none()).map(|v| padded(g.fact(v).bytes()) as u64).sum();
+        let (g, unit) = (self.graph, self.kernels.alignment());
+        let fixed = g.value_ids().filter(|v| g.producer(*v).is_none()).map(|v| unit.pad(g.fact(v).bytes()) as u64).sum();
         let interval = |l: &Lifetime| Interval { storage: None, start: l.start, end: l.end, bytes: l.bytes };
         let load = lifetime::Lifetimes::of(self.lifetimes.iter().map(interval).collect(), calls.len()).load;
         Lifetimes { fixed_bytes: fixed, lifetimes: self.lifetimes, load: load.into_iter().map(|b| b + fixed).collect() }
@@ -117,7 +117,7 @@ impl<'g> Walk<'g> {
     fn call(&mut self, at: usize, node: NodeId, last_read: &[Option<usize>]) {
         let n = self.graph.node(node);
         let facts: Vec<_> = n.x.iter().map(|v| self.graph.fact(*v)).collect();
-        let workspace = padded(self.kernels.workspace(&*n.op, &facts)) as u64;
+        let workspace = self.kernels.alignment().pad(self.kernels.workspace(&*n.op, &facts)) as u64;
         if workspace > 0 {
             self.lifetimes.push(Lifetime {
                 node,
@@ -135,7 +135,7 @@ impl<'g> Walk<'g> {
             }
         }
         for (j, y) in n.y.iter().enumerate() {
-            let bytes = padded(self.graph.fact(*y).bytes()) as u64;
+            let bytes = self.kernels.alignment().pad(self.graph.fact(*y).bytes()) as u64;
             if bytes == 0 || node.index() >= self.first_update {
                 continue;
             }
@@ -240,9 +240,9 @@ mod tests {
         let g = Graph::parse(&text, &Registry::builtin()).expect("a graph");
         let l = Lifetimes::of(&Executable::new(Arc::new(g), 1).expect("it has an order"));
         // x; %1; %1 and %2; %3 over %2; %4 over %3; the result beside %4
-        let unit = padded(256) as u64;
+        let unit = Alignment::HOST.pad(256) as u64;
         assert_eq!(l.fixed_bytes, unit);
-        assert_eq!(l.load, [2 * unit, 3 * unit, 3 * unit, 3 * unit, 2 * unit + padded(4) as u64]);
+        assert_eq!(l.load, [2 * unit, 3 * unit, 3 * unit, 3 * unit, 2 * unit + Alignment::HOST.pad(4) as u64]);
         assert_eq!(l.peak(), (1, 3 * unit));
         assert_eq!(l.at(2).iter().map(|l| l.bytes).collect::<Vec<_>>(), [unit, unit]);
     }

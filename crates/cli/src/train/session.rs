@@ -98,7 +98,7 @@ impl<T: Task> Session<T> {
         let cosine = Schedule::Cosine { lr: settings.learning_rate, min: 0.0, steps: steps - warmup };
         let learning_rate = optimizer.learning_rate();
         let optimizer = Rc::new(RefCell::new(optimizer));
-        let staged = PREFETCH * (batch_size * task.example_bytes() + 2 * remat::runtime::ALIGN_BYTES);
+        let staged = PREFETCH * (batch_size * task.example_bytes() + 2 * remat::runtime::Alignment::HOST.bytes());
         let gradient_bytes = Rc::new(Cell::new(0));
         let compiled = compiled.then(|| {
             let (net, optimizer, parallel) = (net.clone(), optimizer.clone(), parallel.clone());

@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+const ALIGN_BYTES: usize = Alignment::HOST.bytes();
+
 #[derive(Clone, Debug)]
 enum Step {
     Alloc(usize, bool),
@@ -36,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
     fn the_arena_agrees_with_a_map_of_units(steps in steps()) {
-        let mut arena = Arena::new(8192);
+        let mut arena = Arena::new(8192, Alignment::HOST);
         let mut model = Model(vec![None; 8192 / ALIGN_BYTES]);
         let mut held: Vec<(Owner, usize, Block)> = Vec::new();
         let mut next: Owner = 0;
@@ -44,7 +46,7 @@ proptest! {
             match step {
                 Step::Alloc(bytes, low) => {
                     next += 1;
-                    let want = padded(bytes) / ALIGN_BYTES;
+                    let want = Alignment::HOST.pad(bytes) / ALIGN_BYTES;
                     let end = if low { End::Low } else { End::High };
                     // Kept blocks are taken whole; while they last, the others do not see them.
                     let kept: Vec<(usize, usize)> = arena.kept_ranges().collect();
@@ -120,7 +122,7 @@ proptest! {
 
 #[test]
 fn a_block_can_be_placed_exactly() {
-    let mut a = Arena::new(640);
+    let mut a = Arena::new(640, Alignment::HOST);
     let x = a.alloc(100, 1, End::Low).expect("fits");
     let y = a.alloc(64, 2, End::High).expect("fits");
     assert_eq!((x.start(), x.bytes(), y.end()), (0, 128, 640));
@@ -134,7 +136,7 @@ fn a_block_can_be_placed_exactly() {
 
 #[test]
 fn a_small_block_is_kept_for_the_next_of_its_size_and_merged_for_a_larger_one() {
-    let mut a = Arena::new(640);
+    let mut a = Arena::new(640, Alignment::HOST);
     let held: Vec<Block> = (0..10).map(|i| a.alloc(64, i, End::Low).expect("fits")).collect();
     let at: Vec<usize> = held.iter().map(Block::start).collect();
     held.into_iter().for_each(|b| a.free(b, 64));
@@ -146,7 +148,7 @@ fn a_small_block_is_kept_for_the_next_of_its_size_and_merged_for_a_larger_one() 
 
 #[test]
 fn a_block_below_a_limit_takes_the_lowest_room_and_never_crosses_it() {
-    let mut a = Arena::new(10 * ALIGN_BYTES);
+    let mut a = Arena::new(10 * ALIGN_BYTES, Alignment::HOST);
     let low = a.alloc_below(4 * ALIGN_BYTES, 3 * ALIGN_BYTES, 1).expect("room for three");
     assert_eq!((low.start(), low.bytes()), (0, 3 * ALIGN_BYTES));
     assert!(!a.has_room_below(4 * ALIGN_BYTES, 2 * ALIGN_BYTES) && a.has_room_below(5 * ALIGN_BYTES, 2 * ALIGN_BYTES));
@@ -162,7 +164,7 @@ fn a_block_below_a_limit_takes_the_lowest_room_and_never_crosses_it() {
 
 #[test]
 fn looks_go_round_and_each_sees_neighbours() {
-    let mut a = Arena::new(10 * ALIGN_BYTES);
+    let mut a = Arena::new(10 * ALIGN_BYTES, Alignment::HOST);
     let held: Vec<Block> = (0..10).map(|i| a.alloc(ALIGN_BYTES, i, End::Low).expect("fits")).collect();
     let mut look = |most: usize| a.look(most).map(|s| s.owner.expect("used")).collect::<Vec<Owner>>();
     assert_eq!(look(4), [0, 1, 2, 3]);

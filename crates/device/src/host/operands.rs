@@ -10,7 +10,7 @@ use remat_kernels::pool::Pool;
 use remat_ops::{EvalCx, In, Op, Out};
 use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
 
-use crate::arena::ALIGN_BYTES;
+use crate::arena::Alignment;
 use crate::kernels::KernelSet;
 use crate::program::Span;
 
@@ -78,7 +78,7 @@ impl Range {
 
 impl Span for Range {
     /// Kernels look at slices of elements, and a slice of none has an address too.
-    const EMPTY: Range = Range(std::ptr::without_provenance_mut(ALIGN_BYTES), 0);
+    const EMPTY: Range = Range(std::ptr::without_provenance_mut(Alignment::HOST.bytes()), 0);
 
     fn size_bytes(self) -> usize {
         self.1

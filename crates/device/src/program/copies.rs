@@ -3,7 +3,7 @@
 use remat_types::{Error, ErrorKind, Result};
 
 use super::{Place, Step};
-use crate::arena::ALIGN_BYTES;
+use crate::arena::Alignment;
 use crate::spill::{BLOCK_BYTES, Slot};
 
 /// What happens to a slot of the file before a step.
@@ -42,8 +42,8 @@ pub struct Copies {
 }
 
 /// What a workspace takes more so that it begins at such a multiple, wherever it lies.
-pub fn beyond(align: usize) -> usize {
-    if align > ALIGN_BYTES { align } else { 0 }
+pub fn beyond(align: usize, device: Alignment) -> usize {
+    if align > device.bytes() { align } else { 0 }
 }
 
 impl Copies {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result};
 
 use super::Program;
-use crate::arena::padded;
+use crate::arena::Alignment;
 
 /// What a step runs.
 #[derive(Clone, Debug)]
@@ -28,7 +28,8 @@ impl Flow {
             Flow::Call(body) => body.workspace_bytes,
             Flow::Switch(branches) => branches.iter().map(|b| b.workspace_bytes).max().unwrap_or(0),
             Flow::Loop(l) => {
-                loop_workspace_bytes(l.body.workspace_bytes, carried_bytes(l.body.y.iter().take(l.carried)))
+                let unit = l.body.alignment;
+                loop_workspace_bytes(l.body.workspace_bytes, carried_bytes(l.body.y.iter().take(l.carried), unit), unit)
             }
         }
     }
@@ -91,13 +92,13 @@ pub struct LoopProgram {
 pub const FLAGS_BYTES: usize = 64;
 
 /// The workspace of a loop: the body's, the flags, and two sets of carried values.
-pub fn loop_workspace_bytes(body_bytes: usize, carried_bytes: usize) -> usize {
-    padded(body_bytes) + FLAGS_BYTES + 2 * carried_bytes
+pub fn loop_workspace_bytes(body_bytes: usize, carried_bytes: usize, alignment: Alignment) -> usize {
+    alignment.pad(body_bytes) + alignment.pad(FLAGS_BYTES) + 2 * carried_bytes
 }
 
 /// Bytes of one set of carried values.
-pub fn carried_bytes<'f>(carried: impl Iterator<Item = &'f Fact>) -> usize {
-    carried.map(|f| padded(f.bytes())).sum()
+pub fn carried_bytes<'f>(carried: impl Iterator<Item = &'f Fact>, alignment: Alignment) -> usize {
+    carried.map(|f| alignment.pad(f.bytes())).sum()
 }
 
 impl LoopProgram {

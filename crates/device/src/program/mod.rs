@@ -29,7 +29,7 @@ use remat_graph::ir::NodeId;
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Layout, Result, Shape, SmallVec};
 
-use crate::arena::padded;
+use crate::arena::Alignment;
 
 /// Where an operand's storage is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +96,8 @@ pub struct Step {
 /// The fields of a [`Program`].
 #[derive(Debug, Default)]
 pub struct ProgramParts {
+    /// The multiple at which places in its workspace and its block of constants lie.
+    pub alignment: Alignment,
     /// The threads that its kernels use: workspaces depend on them.
     pub threads: usize,
     /// The calls, in order.
@@ -112,8 +114,9 @@ pub struct ProgramParts {
     pub workspace_bytes: usize,
     /// The number of steps at the end of each part; one part unless it was cut.
     pub ends: Vec<usize>,
-    /// Copies between the workspace and a file, if it makes some.
-    pub copies: Option<Copies>,
+    /// Copies between the workspace and a file, if it makes some. Boxed, because optimised code reads a field of an `Option`
+    /// before it looks whether one is there, which checkers of memory report.
+    pub copies: Option<Box<Copies>>,
 }
 
 /// A checked program: see the module's note.
@@ -138,7 +141,7 @@ impl ConstantBlock {
         let mut block = ConstantBlock::default();
         for c in &parts.constants {
             block.own.push(block.bytes);
-            block.bytes += padded(c.bytes().len());
+            block.bytes += parts.alignment.pad(c.bytes().len());
         }
         for s in &parts.steps {
             block.flows.push(block.bytes);
@@ -181,15 +184,15 @@ impl Origin {
 }
 
 /// Bytes of a workspace with constants behind it.
-pub fn with_constants(workspace_bytes: usize, constant_bytes: usize) -> usize {
-    if constant_bytes == 0 { workspace_bytes } else { padded(workspace_bytes) + constant_bytes }
+pub fn with_constants(workspace_bytes: usize, constant_bytes: usize, alignment: Alignment) -> usize {
+    if constant_bytes == 0 { workspace_bytes } else { alignment.pad(workspace_bytes) + constant_bytes }
 }
 
 impl Program {
     /// Errors (Internal) unless each step's outputs and workspace overlap nothing else of it, all lies within the workspace, and
     /// no step runs into a copy.
     pub fn new(parts: ProgramParts) -> Result<Program> {
-        let aligned = parts.copies.as_ref().map_or(0, |c| beyond(c.align));
+        let aligned = parts.copies.as_ref().map_or(0, |c| beyond(c.align, parts.alignment));
         let arena_bytes = parts.workspace_bytes.saturating_sub(aligned);
         parts.steps.iter().try_for_each(|s| s.check(arena_bytes))?;
         if let Some(copies) = &parts.copies {

@@ -5,7 +5,7 @@ use remat_types::{BudgetShortfall, Error, PinnedBytes, Result};
 
 use super::CompileOptions;
 use crate::eager::Device;
-use remat_device::padded;
+use remat_device::Alignment;
 
 /// Who holds what is not workspace.
 const BESIDE: &str = "states, inputs, outputs and what else is on the device";
@@ -43,8 +43,8 @@ impl RunBudget {
     }
 
     /// Bytes of a run of `g` that are not its workspace; `with_constants` those of constants, too.
-    pub(super) fn beside_workspace(&self, g: &Graph, beside: Beside, with_constants: bool) -> usize {
-        let of = |v: ValueId| padded(g.fact(v).bytes());
+    pub(super) fn beside_workspace(&self, g: &Graph, beside: Beside, with_constants: bool, unit: Alignment) -> usize {
+        let of = |v: ValueId| unit.pad(g.fact(v).bytes());
         let (own, taken) = g.inputs().split_at(g.inputs().len().saturating_sub(beside.takes));
         let given: usize = own.iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
         let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();

@@ -14,7 +14,6 @@ use super::{Beside, CompileOptions, RunBudget};
 use crate::eager::{Channel, Device, Handle};
 use crate::executable::{Executable, ExecutableOptions, HOST, Observer, PlanTimes};
 use crate::planner::{Planner, Progress, Rule};
-use remat_device::padded;
 use remat_device::spill::SpillTo;
 use remat_device::{HostKernels, KernelRegistry, KernelSet};
 
@@ -249,7 +248,7 @@ impl CompiledGraph {
 
 /// A graph's executable within what a budget leaves beside the run. Errors: those of [`CompiledGraph::new`].
 fn build(graph: Arc<Graph>, cx: &CompileCx, with_constants: bool) -> Result<(Executable, ExecutableOptions)> {
-    let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, with_constants)));
+    let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, with_constants, cx.kernels.alignment())));
     let workspace_limit = budget.map(|(b, beside)| b.bytes.saturating_sub(beside));
     let (spill, plan_seconds) = (cx.spill.clone(), cx.plan_seconds);
     let options = ExecutableOptions { workspace_limit, plan_seconds, spill, ..Default::default() };
@@ -271,7 +270,7 @@ fn fitted(graph: Graph, cx: &CompileCx, to: &SpillTo) -> Result<(Executable, Exe
         Ok(fits) => return settled(fits, graph, cx),
         Err(e) => e,
     };
-    let all = graph.value_ids().map(|v| padded(graph.fact(v).bytes())).fold(0, usize::saturating_add);
+    let all = graph.value_ids().map(|v| cx.kernels.alignment().pad(graph.fact(v).bytes())).fold(0, usize::saturating_add);
     let mut bytes = 0;
     while bytes < all {
         // what is missing, and then more and more: those in use together lie in the workspace

@@ -22,7 +22,7 @@ use super::forms::{facts, nothing};
 use super::{Beside, Form, Forms, Function, FunctionTrace, State, VersionedCell};
 use crate::eager::trace::{self, GraphBreak};
 use crate::eager::{Channel, Handle, TensorId};
-use remat_device::padded;
+use remat_device::Alignment;
 
 /// A value of a segment that another one reads: the segment, counted from 0, and its id in the traces.
 type Taken = (usize, ValueId);
@@ -99,7 +99,7 @@ impl<C: VersionedCell> FunctionTrace<C> {
     }
 
     fn bytes(&self, v: ValueId) -> usize {
-        padded(self.graph.fact(v).bytes())
+        Alignment::HOST.pad(self.graph.fact(v).bytes())
     }
 
     /// The bytes of the states that are not among the first of `segment`'s.

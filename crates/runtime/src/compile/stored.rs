@@ -9,7 +9,7 @@ use remat_graph::ir::{Graph, Origin, Patch, ValueId};
 use remat_ops::{Cost, DynIdentity, EvalCx, GradCx, Grads, Op, OpRef};
 use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
 
-use remat_device::padded;
+use remat_device::Alignment;
 use remat_device::spill::{ConstantFile, SpillTo};
 
 /// Smaller ones stay: a read of them costs a seek, and together they are little.
@@ -33,7 +33,7 @@ pub(super) fn with_stored_constants(graph: &Graph, to: &SpillTo, bytes: usize) -
     let mut large: Vec<(usize, ValueId)> = graph
         .value_ids()
         .filter(|v| matches!(graph.value(*v).origin, Origin::Constant(_)) && !graph.is_result(*v))
-        .map(|v| (padded(graph.fact(v).bytes()), v))
+        .map(|v| (Alignment::HOST.pad(graph.fact(v).bytes()), v))
         .filter(|(bytes, _)| *bytes >= LEAST_BYTES)
         .collect();
     large.sort_by_key(|(bytes, v)| (std::cmp::Reverse(*bytes), v.index()));

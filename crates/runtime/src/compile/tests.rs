@@ -200,7 +200,7 @@ fn a_run_without_workspace_is_refused_where_its_inputs_and_outputs_do_not_fit() 
         let options = CompileOptions { memory_budget: Some(budget), freeze: true, ..CompileOptions::default() };
         CompiledGraph::new(b.finish().expect("valid"), &CompileCx::alone(1, &options), &options)
     };
-    let both = 2 * crate::padded(4000);
+    let both = 2 * remat_device::Alignment::HOST.pad(4000);
     assert_eq!(under(both).expect("they fit").executable().figures().arena_bytes, 0);
     let e = under(both - 1).expect_err("one byte is missing");
     let s = e.shortfall().expect("figures");
@@ -231,7 +231,7 @@ fn weights_that_do_not_fit_are_read_from_a_file_in_every_run() {
         let cx = CompileCx { spill, ..CompileCx::alone(1, &options) };
         let compiled = CompiledGraph::new(weighty(layers, side), &cx, &options)?;
         let e = compiled.executable().clone();
-        let given = RunBudget { bytes: 0, fixed_bytes: 0 }.beside_workspace(e.graph(), Beside::default(), true);
+        let given = RunBudget { bytes: 0, fixed_bytes: 0 }.beside_workspace(e.graph(), Beside::default(), true, remat_device::Alignment::HOST);
         let reads = e.graph().nodes().iter().filter(|n| n.op.label() == "read_constant").count();
         let mut s = Session::new(e.clone())?;
         let x = s.input_as_mut::<f32>(0)?;

@@ -17,8 +17,6 @@ use super::memory::table::{Input, Recipe, Slot, Storage, StorageId, StorageView}
 use super::schedule::Needs;
 use super::worker::Worker;
 use crate::report::Kind;
-use remat_device::Event;
-use remat_device::padded;
 
 /// A chain of recipes this long ends in a leaf, so that a loop without end does not keep records without end.
 const MAX_RECIPE_DEPTH: u32 = 10_000;
@@ -65,7 +63,7 @@ impl Worker {
             }
         }
         if let Some((reply_to, until)) = done {
-            let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
+            let finished = if until == Until::Finished { self.finish() } else { Ok(()) };
             reply_to.send(reply.and(finished));
         }
     }
@@ -80,7 +78,7 @@ impl Worker {
     }
 
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
-        let made: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
+        let made: usize = a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let growth = if a.op.repeatable() { 0 } else { made };
         self.after_updates(a);
         self.before_growth(growth)?;
@@ -108,7 +106,7 @@ impl Worker {
         {
             return None;
         }
-        let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
+        let outputs: usize = a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let mut taken: SmallVec<[(usize, usize); 2]> = SmallVec::new();
         for &(i, j) in self.overwrite(&a.op) {
             let is_free = i < x.len() && j < a.facts.len() && taken.iter().all(|t| t.0 != i && t.1 != j);
@@ -119,7 +117,7 @@ impl Worker {
                 taken.push((i, j));
             }
         }
-        let taken: usize = taken.iter().map(|t| padded(a.facts[t.1].bytes())).sum();
+        let taken: usize = taken.iter().map(|t| self.alignment().pad(a.facts[t.1].bytes())).sum();
         let beside = outputs - taken + self.scratch_bytes(&a.op, &x, a.workspace_bytes);
         Some(Needs { x, beside })
     }
@@ -127,7 +125,7 @@ impl Worker {
     /// A budget error with the figures of the whole command.
     fn with_figures(&self, stop: OpFailure, a: &Apply) -> OpFailure {
         let Some(x) = self.inputs_of(a).ok().filter(|_| stop.is_shortfall()) else { return stop };
-        let bytes = |j: usize| a.facts.get(j).map_or(0, |f| padded(f.bytes()));
+        let bytes = |j: usize| a.facts.get(j).map_or(0, |f| self.alignment().pad(f.bytes()));
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();
         let in_place = self.overwrite(&a.op).iter().map(|p| p.1).collect::<std::collections::BTreeSet<usize>>();
         let in_place: usize = in_place.into_iter().map(bytes).sum();
@@ -144,7 +142,7 @@ impl Worker {
     }
 
     /// What a name stands for that failed: the version before it, if there still is one.
-    fn slot_of_failed(&self, old: Option<TensorId>, failure: &Arc<Failure>) -> Slot {
+    pub(super) fn slot_of_failed(&self, old: Option<TensorId>, failure: &Arc<Failure>) -> Slot {
         let exists = |s: &Input| {
             let s = &self.table[s.storage];
             s.is_resident() || s.recipe.is_some()
@@ -162,7 +160,14 @@ impl Worker {
 
     /// A value that was to take the place of another one, which stays if this one failed.
     pub(super) fn fall_back(&mut self, id: TensorId, old: TensorId) {
-        let Some(Slot::Failed(cause)) = self.table.tensor(&id).cloned() else { return };
+        let Some(Slot::Failed(cause)) = self.table.tensor(&id).cloned() else {
+            if self.launcher.is_asynchronous()
+                && let Err(e) = self.fall_back_later(id, old)
+            {
+                self.record_failure(e);
+            }
+            return;
+        };
         let failure = self.hold_back(cause, HeldBack::Update(self.steps.number()));
         let slot = self.slot_of_failed(Some(old), &failure);
         self.bind(id, slot);
@@ -230,7 +235,8 @@ impl Worker {
         let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table[x[i].storage].recipe.is_some());
         self.feasibility.pass(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
-        let result = self.compute_into(a, label, x, &y, &donated_from, cost_ns);
+        let is_recorded = recording && self.will_record(a, x, from_leaf);
+        let result = self.compute_into(a, label, x, (&y, &donated_from), (cost_ns, is_recorded));
         self.end_places();
         self.feasibility.end_passing();
         for (&id, hold) in y.iter().zip(&donated_from) {
@@ -289,9 +295,8 @@ impl Worker {
         a: &Apply,
         label: Label,
         x: &[Input],
-        y: &[StorageId],
-        donated_from: &[Option<usize>],
-        cost_ns: f64,
+        (y, donated_from): (&[StorageId], &[Option<usize>]),
+        (cost_ns, is_recorded): (f64, bool),
     ) -> Result<u64> {
         // A donated input will have no block of its own any more; the launch knows it by `donated_from`.
         let call = Call {
@@ -306,6 +311,7 @@ impl Worker {
             scope: &a.scope,
             site: a.site,
             again: false,
+            gate: None,
         };
         self.place_outputs(&call, cost_ns)?;
         for (&y, hold) in y.iter().zip(donated_from) {
@@ -322,12 +328,12 @@ impl Worker {
             let ns = self.run(&call)?;
             return self.settle(y[0]).map(|()| ns);
         }
-        // The old version can only come back if the failure is known before anything else uses the new one.
-        let before: SmallVec<[Event; 2]> = y.iter().map(|y| self.table[*y].written).collect();
-        let ns = self.run(&call)?;
-        self.launcher.device().synchronize(self.table[y[0]].written).map(|()| ns).inspect_err(|_| {
-            y.iter().zip(before).for_each(|(y, e)| self.table[*y].written = e);
-        })
+        self.run_update(&call, a, is_recorded)
+    }
+
+    /// True if the results will be kept with how they were made.
+    fn will_record(&self, a: &Apply, x: &SmallVec<[Input; 4]>, from_leaf: bool) -> bool {
+        !from_leaf && a.op.repeatable() && 1 + self.table.depth(x) <= MAX_RECIPE_DEPTH
     }
 
     fn expected_ns(&self, found: &Found, a: &Apply, x: &[Input]) -> f64 {
@@ -353,10 +359,10 @@ impl Worker {
         if self.launcher.is_asynchronous() {
             self.launcher.is_cost_of(cost, None);
         }
-        let depth = 1 + self.table.depth(x);
-        if from_leaf || !a.op.repeatable() || depth > MAX_RECIPE_DEPTH {
+        if !self.will_record(a, x, from_leaf) {
             return;
         }
+        let depth = 1 + self.table.depth(x);
         // A recording of the command stream reads the facts after this.
         let is_read_again = self.recording.is_some() || self.is_rehearsal;
         let facts = if is_read_again { a.facts.clone() } else { std::mem::take(&mut a.facts) };

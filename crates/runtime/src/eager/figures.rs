@@ -18,6 +18,7 @@ impl Worker {
         self.stats.tensors = self.table.tensor_count();
         self.stats.storages = self.table.storage_count();
         self.stats.recipes = self.table.recipe_count();
+        self.stats.host_waits = self.launcher.host_waits();
         self.stats.spill_failure = self.spills.failure().map(Error::to_string);
         let communication = self.launcher.device().communication();
         self.stats.communication_ns = communication.busy_ns - self.reset_communication.busy_ns;

@@ -18,6 +18,7 @@ mod handle;
 mod launcher;
 mod memory;
 mod moment;
+mod pending;
 mod queue;
 mod record;
 mod replay;

@@ -11,7 +11,7 @@ use super::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use super::step_planner::RunningPlaces;
 use super::worker::Worker;
 use crate::report::Kind;
-use remat_device::{ALIGN_BYTES, Block, padded};
+use remat_device::Block;
 
 /// Whether a storage's bytes are worth keeping is looked for among so many storages that are made of it.
 const LED_TO_MAX: usize = 64;
@@ -187,7 +187,7 @@ impl Worker {
             least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
             // A budget that was refused does not suffice, whatever the bound says.
             smallest_feasible_bytes: (fixed + self.bytes_from_nothing(x, extra))
-                .max(s.budget_bytes.saturating_add(ALIGN_BYTES)),
+                .max(s.budget_bytes.saturating_add(self.alignment().bytes())),
             ..s.clone()
         });
         OpFailure::Own(told.located_as(&e))
@@ -205,7 +205,7 @@ impl Worker {
         all.sort_unstable_by_key(|id| id.raw());
         all.dedup();
         let recipes = all.iter().map(|id| &self.table[*id]).filter(|s| s.recipe.is_some());
-        recipes.map(|s| padded(s.bytes)).sum()
+        recipes.map(|s| self.alignment().pad(s.bytes)).sum()
     }
 
     /// Marks the inputs of a recipe as wanted, or takes the mark back.
@@ -286,7 +286,7 @@ impl Worker {
 
     /// True if a result fits beside all that must stay while a recipe runs again.
     fn has_room_beside_pinned(&self, y: &Fact) -> bool {
-        let (capacity, need) = (self.memory.arena().capacity(), padded(y.bytes()));
+        let (capacity, need) = (self.memory.arena().capacity(), self.alignment().pad(y.bytes()));
         if self.memory.arena().in_use() + need <= capacity {
             return true;
         }
@@ -320,6 +320,7 @@ impl Worker {
             scope: &scope,
             site,
             again: true,
+            gate: None,
         };
         let result = self.place_outputs(&call, cost_ns).and_then(|()| {
             for (&y, hold) in y.iter().zip(&donated_from) {

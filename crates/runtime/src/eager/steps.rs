@@ -45,17 +45,27 @@ impl Steps {
 impl Worker {
     /// Notes a failure of the running command.
     pub(super) fn record_failure(&mut self, e: Error) -> Arc<Failure> {
+        self.record_failure_of(e, self.steps.caller, self.steps.number())
+    }
+
+    /// Notes a failure of a caller's command in that caller's step of this number.
+    pub(super) fn record_failure_of(&mut self, e: Error, caller: Caller, step: u64) -> Arc<Failure> {
         self.abandon();
-        let f = Failure::new(e, self.steps.caller, self.steps.number());
-        self.steps.failures.record(self.steps.caller, &f);
+        let f = Failure::new(e, caller, step);
+        self.steps.failures.record(caller, &f);
+        self.resolve_updates(&f);
         f
     }
 
-    /// What failed in the present step of the running command's caller, unless somebody was told.
+    /// What failed in the present step of the running command's caller, unless somebody was told. What an asynchronous device has
+    /// not told yet keeps updates from being made there, by their gate; several ranks must know before they agree.
     pub(super) fn failure_of_step(&mut self) -> Option<Arc<Failure>> {
         let (caller, step) = (self.steps.caller, self.steps.number());
         if let Some(f) = self.steps.failures.of_step(caller, step) {
             return Some(f);
+        }
+        if self.launcher.is_asynchronous() && !self.has_ranks() {
+            return None;
         }
         let e = self.launcher.failure_of_step()?;
         Some(self.record_failure(e.context("an operation of this step failed")))
@@ -63,13 +73,23 @@ impl Worker {
 
     /// The failure that tells of what was held back for `cause`: that one itself, or a new one if somebody was told of it.
     pub(super) fn hold_back(&mut self, cause: Arc<Failure>, what: HeldBack) -> Arc<Failure> {
+        self.hold_back_of(cause, what, self.steps.caller, self.steps.number())
+    }
+
+    /// As [`Worker::hold_back`], of a caller's step of this number.
+    pub(super) fn hold_back_of(
+        &mut self,
+        cause: Arc<Failure>,
+        what: HeldBack,
+        caller: Caller,
+        step: u64,
+    ) -> Arc<Failure> {
         if cause.hold_back(what) {
-            if cause.caller() != self.steps.caller {
-                self.steps.failures.record(self.steps.caller, &cause);
+            if cause.caller() != caller {
+                self.steps.failures.record(caller, &cause);
             }
             return cause;
         }
-        let (caller, step) = (self.steps.caller, self.steps.number());
         if let Some(f) = self.steps.failures.of_step(caller, step).filter(|f| f.hold_back(what)) {
             return f;
         }
@@ -86,6 +106,7 @@ impl Worker {
         }
         *self.steps.ended.entry(caller).or_default() += 1;
         self.launcher.mark_step();
+        self.forget_updates_made();
         self.end_comm_scratch();
         self.end_history();
         self.choose_for_next_step();

@@ -14,7 +14,6 @@ use super::failure::OpFailure;
 use super::handle::Handle;
 use super::memory::table::{Input, Storage, StorageId, StorageView};
 use super::worker::Worker;
-use remat_device::padded;
 
 /// An update that failed in its call. As an [`Error`] it lets go of the old versions.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ impl Worker {
     /// What an update does with a leaf that others are made of, where memory is short: it depends on sizes alone.
     fn old_version(&self, a: &Apply, x: &[Input], old: StorageId) -> OldVersion {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
-        let outputs: usize = a.facts.iter().map(|f| padded(f.bytes())).sum();
+        let outputs: usize = a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let extra = outputs + self.scratch_bytes(&a.op, x, a.workspace_bytes);
         let (inputs, room) = (self.evictable_bytes(x), self.room_after(0));
         let do_results_fit = inputs + self.bytes_from_nothing(&results, extra) <= room;
@@ -99,7 +98,7 @@ impl Worker {
         let kept = self.evictable_bytes(&results);
         // Beside the results whatever there is can be made again.
         let most = self.table.recipes().map(|(_, r)| r.from_nothing_bytes).max().unwrap_or(0);
-        let do_leave_room = kept <= padded(self.table[old].bytes) || kept + most <= room;
+        let do_leave_room = kept <= self.alignment().pad(self.table[old].bytes) || kept + most <= room;
         match (do_results_fit, is_copy_sure) {
             (true, _) if do_leave_room => OldVersion::Ends,
             (_, true) => OldVersion::Stays,

@@ -13,7 +13,7 @@ use super::schedule::Needs;
 use super::worker::Worker;
 use crate::report::Kind;
 use remat_device::{Buffer, Event, StreamId};
-use remat_device::{End, padded};
+use remat_device::{End};
 
 impl Worker {
     pub(super) fn put(&mut self, data: &HostTensor, kind: Kind, stream: StreamId) -> Result<StorageId> {
@@ -28,9 +28,9 @@ impl Worker {
         stream: StreamId,
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
-        let needs = |_: &Worker| Some(Needs { x: SmallVec::new(), beside: padded(bytes) });
+        let needs = |w: &Worker| Some(Needs { x: SmallVec::new(), beside: w.alignment().pad(bytes) });
         self.running = "put";
-        let id = (self.if_scheduled(|_| padded(bytes), needs, |w| w.place_put(bytes, kind)))
+        let id = (self.if_scheduled(|w| w.alignment().pad(bytes), needs, |w| w.place_put(bytes, kind)))
             .map_err(|stop| stop.report(self.steps.failures()))?;
         if self.launcher.is_asynchronous() {
             self.wait_for_range(id, stream);
@@ -84,9 +84,10 @@ impl Worker {
     /// Gives a tensor its storage, or its failure.
     pub(super) fn bind(&mut self, id: TensorId, slot: Slot) {
         if let Some(s) = slot.kept() {
+            let unit = self.alignment();
             let storage = &mut self.table[s.storage];
             if storage.handles == 0 {
-                self.work.name(padded(storage.bytes));
+                self.work.name(unit.pad(storage.bytes));
             }
             storage.handles += 1;
             storage.tensors.push(id);
@@ -100,6 +101,7 @@ impl Worker {
 
     pub(super) fn delete(&mut self, id: TensorId) {
         if let Some(s) = self.table.unbind(&id).as_ref().and_then(Slot::kept) {
+            let unit = self.alignment();
             let storage = &mut self.table[s.storage];
             storage.handles -= 1;
             if let Some(at) = storage.tensors.iter().position(|t| *t == id) {
@@ -107,7 +109,7 @@ impl Worker {
             }
             self.eviction.forget_uses(id);
             if storage.handles == 0 {
-                self.work.unname(padded(storage.bytes));
+                self.work.unname(unit.pad(storage.bytes));
                 if !storage.is_resident() {
                     // Nobody waits for it any more.
                     self.invalidate_neighbours(s.storage);
@@ -196,7 +198,7 @@ impl Worker {
     pub(super) fn growth_of_commit(&self, id: TensorId) -> usize {
         let Some(s) = self.table.kept(&id) else { return 0 };
         let s = &self.table[s.storage];
-        s.recipe.map_or(0, |_| padded(s.bytes))
+        s.recipe.map_or(0, |_| self.alignment().pad(s.bytes))
     }
 
     /// What a command takes that reads a tensor.
@@ -248,9 +250,9 @@ impl Worker {
         let storage = &self.table[s[0].storage];
         let (at, bytes) = (storage.start(), storage.bytes);
         let buffer = Buffer { dtype: s[0].dtype, layout: &s[0].layout, at, bytes };
-        let value = self.launcher.device().download(&buffer, storage.written);
+        let value = self.launcher.device().download(&buffer, &[storage.written, storage.settled]);
         self.unpin(&s);
-        Ok(value?)
+        self.known_late(id, value)
     }
 
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
@@ -269,7 +271,7 @@ impl Worker {
         let event = self.table[s[0].storage].written;
         let result = self.launcher.device().synchronize(event).and_then(|()| self.settle(s[0].storage));
         self.unpin(&s);
-        result
+        self.known_late(id, result).map_err(|stop| stop.report(self.steps.failures()))
     }
 
     /// Waits for the device. Errors: the first failure that nobody was told of.
@@ -300,13 +302,13 @@ impl Worker {
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(OpFailure::from),
             false => {
-                let needs = |_: &Worker| Some(Needs { x: SmallVec::new(), beside: padded(bytes) });
+                let needs = |w: &Worker| Some(Needs { x: SmallVec::new(), beside: w.alignment().pad(bytes) });
                 self.if_scheduled(|_| 0, needs, |w| Ok(w.place(id, End::High)?))
             }
         };
         match placed {
             Ok(()) => {
-                self.step_planner.stage(padded(bytes) as isize);
+                self.step_planner.stage(self.alignment().pad(bytes) as isize);
                 give_way.into_iter().for_each(|g| self.eviction.may_give_way(id, g));
                 Ok(id.raw())
             }
@@ -321,7 +323,7 @@ impl Worker {
     pub(super) fn end_charge(&mut self, id: StorageId) {
         self.table[id].pins = 0;
         if self.table.is_resident(id) {
-            self.step_planner.stage(-(padded(self.table[id].bytes) as isize));
+            self.step_planner.stage(-(self.alignment().pad(self.table[id].bytes) as isize));
             self.unplace(id);
         }
     }

@@ -18,7 +18,6 @@ use remat_types::{BudgetShortfall, Error};
 
 use super::failure::OpFailure;
 use super::worker::Worker;
-use remat_device::ALIGN_BYTES;
 
 /// The policy may run as many operators again as the schedule, and this part of what the step asked for: about as many as it
 /// takes to catch up with the schedule. With much less, the programs of nn's tests `bounded` give up a policy that is better.
@@ -200,7 +199,7 @@ impl Worker {
         let e = self.shortfall_of(0);
         let Some(s) = e.shortfall() else { return e.into() };
         // All that the program names would stay in so many; how much less would do is not known.
-        let more = s.budget_bytes.saturating_add(s.budget_bytes / MORE_PART).next_multiple_of(ALIGN_BYTES);
+        let more = s.budget_bytes.saturating_add(s.budget_bytes / MORE_PART).next_multiple_of(self.alignment().bytes());
         let enough = self.work.named_most.max(more);
         let recompute_limit = Some(self.options.recompute_limit);
         Error::budget(BudgetShortfall { smallest_feasible_bytes: enough, recompute_limit, ..s.clone() }).into()

@@ -13,6 +13,7 @@ use super::launcher::Launcher;
 use super::launcher::op_costs::OpCosts;
 use super::memory::Memory;
 use super::memory::table::{StorageId, Table};
+use super::pending::PendingUpdates;
 use super::queue::{Batch, Next, Queue, Reply};
 use super::schedule::Schedule;
 use super::simulation::CommandStream;
@@ -24,7 +25,7 @@ use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
 use crate::report::{Kind, Stats};
 use crate::slab::Key;
-use remat_device::{Backend, Communication};
+use remat_device::{Alignment, Backend, Communication};
 
 pub(super) struct Worker {
     pub(super) launcher: Launcher,
@@ -59,6 +60,7 @@ pub(super) struct Worker {
     /// None when commands are stepped by hand.
     queue: Option<Arc<Queue>>,
     pub(super) steps: Steps,
+    pub(super) pending: PendingUpdates,
     pub(super) work: Work,
     pub(super) schedule: Schedule,
     /// This is a copy that finds out what would fit.
@@ -78,12 +80,13 @@ impl Worker {
             Planning::Beside if backend.is_dry() => Planning::Off,
             planning => planning,
         };
+        let alignment = backend.kernels().alignment();
         let mut w = Worker {
             launcher: Launcher::new(backend),
             budget: options.budget_bytes,
             options,
             table: Table::new(),
-            memory: Memory::new(capacity),
+            memory: Memory::new(capacity, alignment),
             op_costs: OpCosts::default(),
             stats: Stats::default(),
             comm_scratch: None,
@@ -103,6 +106,7 @@ impl Worker {
             ahead: Batch::default(),
             queue: None,
             steps: Steps::new(failures),
+            pending: PendingUpdates::default(),
             work: Work::default(),
             schedule: Schedule::default(),
             is_rehearsal: false,
@@ -113,6 +117,11 @@ impl Worker {
             w.open_spill()?;
         }
         Ok(w)
+    }
+
+    /// The multiple at which storages lie.
+    pub(super) fn alignment(&self) -> Alignment {
+        self.memory.arena().alignment()
     }
 
     /// Runs commands until the queue is closed.

@@ -9,7 +9,7 @@ use remat_graph::ir::Graph;
 use remat_types::{HostTensor, Result, SharedBytes};
 
 use remat_device::host::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
-use remat_device::padded;
+use remat_device::Alignment;
 
 /// A part of the mapping that is written no more.
 struct Part {
@@ -48,7 +48,7 @@ pub(super) fn settled(graph: Arc<Graph>) -> Result<Arc<Graph>> {
     };
     let mut bytes = 0;
     graph.move_constants(|c| {
-        bytes += if c.owns_bytes() { padded(c.bytes().len()) } else { 0 };
+        bytes += if c.owns_bytes() { Alignment::HOST.pad(c.bytes().len()) } else { 0 };
         Ok(None)
     })?;
     if bytes >= HUGE_PAGE_MIN_BYTES {
@@ -76,7 +76,7 @@ fn move_all(graph: &mut Graph, bytes: usize) -> Result<()> {
         let (at, bytes) = (next, c.bytes().len());
         // SAFETY: `next` only grows, so no part that was made overlaps this range.
         unsafe { region.bytes_mut(at, bytes) }?.copy_from_slice(c.bytes());
-        next += padded(bytes);
+        next += Alignment::HOST.pad(bytes);
         let part: SharedBytes = Arc::new(Part { region: region.clone(), at, bytes });
         c.moved(part).map(Some)
     })
@@ -130,7 +130,7 @@ mod tests {
         let graph = sum(&[ramp(1), ramp(8), kept.clone()]);
         let exe = Arc::new(Executable::new(graph, 1).expect("builds"));
         let at = addresses(&exe);
-        assert_eq!((at[0] % HUGE_PAGE_BYTES, at[1] - at[0]), (0, padded(ELEMS * 4)), "one after the other: {at:x?}");
+        assert_eq!((at[0] % HUGE_PAGE_BYTES, at[1] - at[0]), (0, Alignment::HOST.pad(ELEMS * 4)), "one after the other: {at:x?}");
         assert_eq!(at[2], kept.bytes().as_ptr().addr(), "what others hold is not copied");
         let want: Vec<f32> = (0..ELEMS).map(|i| [1, 8, 400].map(|k| ((i + k) % 1009) as f32).iter().sum()).collect();
         assert_eq!(result(&exe), want);

@@ -12,7 +12,7 @@ use super::planned::{self, PlacedCall};
 use super::spill::Spill;
 use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
 use remat_device::KernelSet;
-use remat_device::padded;
+use remat_device::Alignment;
 use remat_device::program::StepTimes;
 use remat_device::program::{Copies, beyond};
 use remat_device::program::{Operand, OutputSlot, Place, Program, ProgramParts, Step};
@@ -43,10 +43,10 @@ pub(super) fn build(
     };
     let parts = Parts { outputs: &options.parts, ends: &ends };
     let lowered = lower(&graph, kernels, true, &parts)?;
-    let beside = in_order(&lowered, &beside(&lowered));
+    let beside = in_order(&lowered, &beside(&lowered), kernels.alignment());
     // collectives that run beside need more, which is not worth a recomputation
     let placed = match options.workspace_limit {
-        Some(limit) if beside.arena_bytes > limit => in_order(&lowered, &one_after_the_other(&lowered)),
+        Some(limit) if beside.arena_bytes > limit => in_order(&lowered, &one_after_the_other(&lowered), kernels.alignment()),
         _ => beside,
     };
     match options.workspace_limit {
@@ -102,8 +102,8 @@ fn beside(l: &Lowered) -> Lives {
 }
 
 /// Every call once, each temporary at one offset.
-fn in_order(l: &Lowered, lives: &Lives) -> PlacedCalls {
-    let interval = |t: &Temp| Interval { storage: None, start: t.first, end: t.last, bytes: padded(t.bytes) as u64 };
+fn in_order(l: &Lowered, lives: &Lives, unit: Alignment) -> PlacedCalls {
+    let interval = |t: &Temp| Interval { storage: None, start: t.first, end: t.last, bytes: unit.pad(t.bytes) as u64 };
     let lifetimes = Lifetimes::of(lives.temps.iter().map(interval).collect(), l.calls.len());
     let placed = assign(&lifetimes, arena::Effort::default());
     let offset = |t: usize| (t, placed.offsets[lives.place[t]] as usize);
@@ -136,16 +136,16 @@ fn finish(graph: Arc<Graph>, kernels: Arc<dyn KernelSet>, l: Lowered, placed: Pl
         steps.push(step(&l, call, &offsets, &graph));
     }
     let (copies, spill) = match placed.spilled {
-        Some((to, copies)) => (Some(copies), Some(Spill::new(to)?)),
+        Some((to, copies)) => (Some(Box::new(copies)), Some(Spill::new(to)?)),
         None => (None, None),
     };
     let copied = copies.as_ref().map_or((0, 0), |c| (c.out_bytes(), c.in_bytes()));
     let mut ends = l.parts;
     ends.pop();
     ends.push(steps.len());
-    let (outputs, threads) = (graph.outputs().len(), kernels.threads());
+    let (outputs, threads, alignment) = (graph.outputs().len(), kernels.threads(), kernels.alignment());
     let figures = MemoryFigures {
-        arena_bytes: placed.arena_bytes + copies.as_ref().map_or(0, |c| beyond(c.align)),
+        arena_bytes: placed.arena_bytes + copies.as_ref().map_or(0, |c| beyond(c.align, kernels.alignment())),
         lower_bound_bytes: placed.lower_bound_bytes,
         state_bytes: graph.state_bytes(),
         input_bytes: l.x[..graph.inputs().len()].iter().map(Fact::bytes).sum(),
@@ -160,6 +160,7 @@ fn finish(graph: Arc<Graph>, kernels: Arc<dyn KernelSet>, l: Lowered, placed: Pl
         kernels,
         times: Arc::new(StepTimes::new(steps.len())),
         program: Program::new(ProgramParts {
+            alignment,
             threads,
             steps,
             constants: l.constants,

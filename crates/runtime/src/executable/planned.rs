@@ -14,7 +14,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::ExecutableOptions;
 use super::build::{Lowered, Root, UnplacedCall};
 use super::layout::PlacedCalls;
-use remat_device::ALIGN_BYTES;
 use remat_device::KernelSet;
 use remat_device::program::Place;
 use remat_device::program::beyond;
@@ -50,7 +49,7 @@ pub(super) fn within(
     let spilled = match &options.spill {
         Some(to) => {
             let (spec, calls) = spilling::updates_last(&spec, to.rates());
-            let align = alignment(&spec.ops);
+            let align = alignment(&spec.ops, kernels.alignment());
             Some((Problem::new(Spec { align, ..spec })?, calls, to))
         }
         None => None,
@@ -58,7 +57,7 @@ pub(super) fn within(
     let problem = Problem::new(spec)?;
     let stays = plan(&problem, limit as u64, effort);
     if let Some((p, calls, to)) = &spilled {
-        let free_bytes = limit.saturating_sub(beyond(p.align() as usize)) as u64;
+        let free_bytes = limit.saturating_sub(beyond(p.align() as usize, kernels.alignment())) as u64;
         let goes = plan(p, free_bytes, effort);
         let is_faster = |s: &Schedule| !matches!(&stays, Plan::Feasible(o) if o.time_ns <= s.time_ns);
         if let Plan::Feasible(s) = &goes
@@ -189,7 +188,7 @@ pub(super) fn spec(l: &Lowered, kernels: &dyn KernelSet, node_ns: &[Option<u64>]
         });
     }
     let outputs = held.into_values().collect();
-    Spec { align: ALIGN_BYTES as u64, values, ops, outputs, spill: SpillRates::default() }
+    Spec { align: kernels.alignment().bytes() as u64, values, ops, outputs, spill: SpillRates::default() }
 }
 
 /// The calls that may fail for what the user gave them: those that read indices or labels, or foretell a shape. Each makes a value of no bytes

@@ -47,7 +47,7 @@ impl Executable {
     ) -> Result<()> {
         match (&self.spill, &self.program.copies) {
             (Some(spill), Some(copies)) => {
-                let arena = match beyond(copies.align) {
+                let arena = match beyond(copies.align, self.program.alignment) {
                     0 => frame.arena,
                     _ => frame.arena.aligned(copies.align)?,
                 };

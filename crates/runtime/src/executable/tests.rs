@@ -196,7 +196,7 @@ fn a_chain_lives_in_one_buffer() {
     }
     b.output(v, "y");
     let exe = Executable::new(Arc::new(b.finish().expect("valid")), 1).expect("builds");
-    assert_eq!((exe.calls(), exe.figures().arena_bytes), (20, remat_device::padded(square().bytes())));
+    assert_eq!((exe.calls(), exe.figures().arena_bytes), (20, remat_device::Alignment::HOST.pad(square().bytes())));
 }
 
 #[test]

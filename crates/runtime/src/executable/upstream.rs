@@ -10,7 +10,7 @@ use super::*;
 use crate::eager::{Channel, Device, Handle};
 use crate::options::DeviceOptions;
 use crate::report::Kind;
-use remat_device::padded;
+use remat_device::Alignment;
 
 const N: usize = 16;
 
@@ -62,7 +62,7 @@ fn pure_mlp0() {
         b.output(v, "y");
         let f = ready(b).figures();
         // the first reads the input and the last writes the output
-        assert_eq!((f.arena_bytes, f.lower_bound_bytes), (2 * padded(row().bytes()), 2 * padded(row().bytes())));
+        assert_eq!((f.arena_bytes, f.lower_bound_bytes), (2 * Alignment::HOST.pad(row().bytes()), 2 * Alignment::HOST.pad(row().bytes())));
     }
 }
 
@@ -77,7 +77,7 @@ fn mem_fwd0() {
     let other = apply(&b, Slice { axis: 0, start: 2, len: 2, step: 1 }, &[square]);
     b.output(bin(&b, BinaryFn::Sub, half, other), "y");
     let exe = ready(b);
-    assert_eq!((exe.calls(), exe.figures().arena_bytes), (2, padded(row().bytes())));
+    assert_eq!((exe.calls(), exe.figures().arena_bytes), (2, Alignment::HOST.pad(row().bytes())));
     let c = cpu();
     assert_eq!(run(&c, &exe, &[&put(&c, 3.0)]), [0.0]);
 }

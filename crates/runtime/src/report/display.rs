@@ -32,6 +32,9 @@ impl Display for MemoryReport {
             write!(f, "\n    {:24} {:>8} times {:>10.1} ms", op.op, op.count, ms(op.time_ns))?;
         }
         on_host(f, s, &self.on_host)?;
+        if let Some(waits) = s.host_waits {
+            write!(f, "\n  the host waited {waits} times for the device, beside values that were read")?;
+        }
         foresight(f, s)?;
         spilled(f, s)
     }

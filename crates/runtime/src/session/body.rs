@@ -16,7 +16,7 @@ use super::memory::{Allocate, Block, Workspace};
 use crate::executable::Executable;
 use remat_device::host::Range;
 use remat_device::host::{Bindings, HostMachine};
-use remat_device::padded;
+use remat_device::Alignment;
 use remat_device::program::Span;
 use remat_device::program::ValueView;
 use remat_device::program::{Place, Step};
@@ -73,7 +73,7 @@ impl Body {
         let mut bytes = 0;
         let mut place = |f: &Fact| {
             let at = bytes;
-            bytes += padded(f.bytes());
+            bytes += Alignment::HOST.pad(f.bytes());
             (at, f.bytes())
         };
         let updated = |i: usize| exe.program.updates.iter().any(|u| u.0 == i);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::{Advice, MmapMut};
 use remat_types::{Error, ErrorKind, Result};
 
-use remat_device::ALIGN_BYTES;
+use remat_device::Alignment;
 
 /// Memory that a session borrows for its life.
 pub type SessionMemory = Box<dyn DerefMut<Target = [u8]> + Send>;
@@ -62,7 +62,7 @@ impl Block {
         // the old block goes first: both at once may be more than there is
         *self = Block::default();
         let asked = bytes
-            .checked_add(ALIGN_BYTES)
+            .checked_add(Alignment::HOST.bytes())
             .ok_or_else(|| Error::new(ErrorKind::Io, format!("{bytes} bytes of memory for a session")))?;
         let memory = match allocate {
             Some(f) => f(asked)?,
@@ -77,12 +77,12 @@ impl Block {
         let Some(memory) = &mut self.memory else {
             // A plain empty slice begins at address 1, where no wider element may lie.
             // SAFETY: not null, aligned and of no bytes.
-            return Ok(unsafe { std::slice::from_raw_parts_mut(std::ptr::without_provenance_mut(ALIGN_BYTES), 0) });
+            return Ok(unsafe { std::slice::from_raw_parts_mut(std::ptr::without_provenance_mut(Alignment::HOST.bytes()), 0) });
         };
         let all: &mut [u8] = memory;
-        let (at, has) = (all.as_ptr().align_offset(ALIGN_BYTES), all.len());
+        let (at, has) = (all.as_ptr().align_offset(Alignment::HOST.bytes()), all.len());
         let small = || {
-            let text = format!("the session's memory has {has} bytes, and {} were asked for", self.bytes + ALIGN_BYTES);
+            let text = format!("the session's memory has {has} bytes, and {} were asked for", self.bytes + Alignment::HOST.bytes());
             Error::new(ErrorKind::Value, text)
         };
         all.get_mut(at..at.saturating_add(self.bytes)).ok_or_else(small)

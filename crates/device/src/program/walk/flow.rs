@@ -3,7 +3,6 @@
 use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
 use super::{Given, INLINE, Machine, Span};
-use crate::arena::padded;
 use crate::program::flow::{FLAGS_BYTES, Flow, LoopProgram, branch};
 
 impl Flow {
@@ -63,14 +62,14 @@ struct Run<'a, S> {
 impl<'a, S: Span> Run<'a, S> {
     fn new(program: &'a LoopProgram, given: &'a Given<'a, S>) -> Result<Run<'a, S>> {
         let mut at = SmallVec::new();
-        let mut set_bytes = 0;
+        let (mut set_bytes, unit) = (0, program.body.alignment);
         for f in program.body.y.iter().take(program.carried) {
             at.push((set_bytes, f.bytes()));
-            set_bytes += padded(f.bytes());
+            set_bytes += unit.pad(f.bytes());
         }
         let inner_bytes = program.body.workspace_bytes;
-        let flags_at = padded(inner_bytes);
-        let sets_at = flags_at + FLAGS_BYTES;
+        let flags_at = unit.pad(inner_bytes);
+        let sets_at = flags_at + unit.pad(FLAGS_BYTES);
         let own = |at: usize, bytes: usize| part(given.arena, at, bytes);
         Ok(Run {
             program,

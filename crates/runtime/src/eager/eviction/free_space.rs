@@ -8,7 +8,7 @@ use crate::eager::memory::table::{Storage, StorageId};
 use crate::eager::worker::Worker;
 use crate::report::Kind;
 use crate::slab::Key;
-use remat_device::{Segment, padded};
+use remat_device::{Segment};
 
 /// Segments that a decision looks at: its time must not grow with the number of storages, and a part of many of them has
 /// some that cost next to nothing. What is decided among so many, or fewer, is as if all were looked at.
@@ -22,7 +22,7 @@ impl Worker {
     /// Returns where it starts, if the policy chose a place.
     pub(in crate::eager) fn free_space(&mut self, bytes: usize, for_whom: StorageId) -> Result<Option<usize>> {
         let no_more = match self.budget {
-            None => match self.grow(padded(bytes)) {
+            None => match self.grow(self.alignment().pad(bytes)) {
                 Ok(()) => return Ok(None),
                 Err(e) => Some(e),
             },
@@ -31,28 +31,28 @@ impl Worker {
         if self.eviction.is_canonical() {
             // The schedule, or the rehearsal, that the worker repeats counts on every resident storage but staging buffers. So staging
             // buffers give way before the worker evicts, and the worker evicts nothing for a staging buffer.
-            let has_room = |w: &Worker| w.memory.arena().in_use() + padded(bytes) <= w.memory.arena().capacity();
+            let has_room = |w: &Worker| w.memory.arena().in_use() + w.alignment().pad(bytes) <= w.memory.arena().capacity();
             while !has_room(self) && self.a_charge_gives_way(Some(for_whom)) {}
             let may_evict = self.table[for_whom].kind != Kind::Staging;
-            return match (may_evict || has_room(self)) && self.evict_oldest(padded(bytes))? {
+            return match (may_evict || has_room(self)) && self.evict_oldest(self.alignment().pad(bytes))? {
                 true => Ok(None),
                 false => Err(self.shortfall(for_whom)),
             };
         }
         if !self.eviction.is_short() && self.budget.is_some() {
-            return self.free_space_beside_all(padded(bytes), for_whom);
+            return self.free_space_beside_all(self.alignment().pad(bytes), for_whom);
         }
         let started = std::time::Instant::now();
         self.look_ahead();
-        let mut choice = self.decide(padded(bytes));
+        let mut choice = self.decide(self.alignment().pad(bytes));
         while choice.is_none() && self.a_charge_gives_way(Some(for_whom)) {
-            let is_enough = self.memory.largest_free() >= padded(bytes);
-            choice = if is_enough { Some(Choice::default()) } else { self.decide(padded(bytes)) };
+            let is_enough = self.memory.largest_free() >= self.alignment().pad(bytes);
+            choice = if is_enough { Some(Choice::default()) } else { self.decide(self.alignment().pad(bytes)) };
         }
         self.stats.decisions += 1;
         self.stats.policy_ns += started.elapsed().as_nanos() as u64;
         match choice {
-            Some(choice) if choice.at.is_none() && self.memory.largest_free() < padded(bytes) => {
+            Some(choice) if choice.at.is_none() && self.memory.largest_free() < self.alignment().pad(bytes) => {
                 self.compact()?;
                 Ok(None)
             }
@@ -130,7 +130,7 @@ impl Worker {
 
     /// The contract's error: what `id` needed, and who holds the rest.
     pub(in crate::eager) fn shortfall(&self, id: StorageId) -> Error {
-        self.shortfall_of(padded(self.table[id].bytes))
+        self.shortfall_of(self.alignment().pad(self.table[id].bytes))
     }
 
     /// The same for so many bytes.
@@ -189,7 +189,7 @@ impl Worker {
             return Ok(());
         }
         let over =
-            self.memory.arena().in_use().saturating_sub(bytes / remat_device::ALIGN_BYTES * remat_device::ALIGN_BYTES);
+            self.memory.arena().in_use().saturating_sub(self.alignment().cut(bytes));
         if over > 0 {
             let free: usize = self.memory.arena().capacity() - self.memory.arena().in_use();
             self.begin_decision();

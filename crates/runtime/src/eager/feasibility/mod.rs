@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Recipe, RecipeId, Storage, StorageId, Table};
 use crate::eager::worker::Worker;
-use remat_device::{Block, padded};
+use remat_device::{Block};
 
 /// What must be made before a storage, and may need too much, is looked for among so many recipes.
 const BEFORE_MAX: usize = 16;
@@ -76,7 +76,7 @@ impl Worker {
             let is_lost = |w: &Worker| w.is_in_reach(id, w.room_after(0)) && !w.is_in_reach(id, w.room_after(bytes));
             let is_open = |s: &&Storage| s.recipe.is_some() && !coming.contains(&id);
             let Some(s) = self.table.storage(id).filter(is_open) else { continue };
-            if is_lost(self) && padded(s.bytes) <= self.room_after(bytes) {
+            if is_lost(self) && self.alignment().pad(s.bytes) <= self.room_after(bytes) {
                 self.make_leaves(&[id])?;
             }
         }
@@ -122,11 +122,11 @@ impl Worker {
 
     /// Notes what a new recipe, or one of those before it, needs at the most: every op comes by here.
     pub(in crate::eager) fn note_most_bytes(&mut self, r: &mut Recipe) {
-        let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
+        let outputs: usize = r.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let (mut bytes, mut before) = (outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes), 0);
         for s in r.x.iter().map(|s| &self.table[s.storage]) {
             if let Some((r, _)) = s.recipe {
-                bytes += padded(s.bytes);
+                bytes += self.alignment().pad(s.bytes);
                 before = before.max(self.table[r].most_bytes);
             }
         }
@@ -138,10 +138,10 @@ impl Worker {
     fn bytes_to_run(&self, r: &Recipe) -> usize {
         let mut seen: SmallVec<[StorageId; 4]> = SmallVec::new();
         let mut bytes = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
-        bytes += r.facts.iter().map(|f| padded(f.bytes())).sum::<usize>();
+        bytes += r.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum::<usize>();
         for s in r.x.iter().map(|s| s.storage) {
             if self.table[s].recipe.is_some() && !seen.contains(&s) {
-                bytes += padded(self.table[s].bytes);
+                bytes += self.alignment().pad(self.table[s].bytes);
                 seen.push(s);
             }
         }
@@ -151,7 +151,7 @@ impl Worker {
             let is_alone = s.is_some_and(|s| s.handles == 0 && s.recipe.is_some());
             is_alone && r.facts.get(p.1).is_some_and(|f| self.is_whole(&r.x, p.0, f))
         };
-        bytes - self.overwrite(&r.op).iter().find(is_taken).map_or(0, |p| padded(r.facts[p.1].bytes()))
+        bytes - self.overwrite(&r.op).iter().find(is_taken).map_or(0, |p| self.alignment().pad(r.facts[p.1].bytes()))
     }
 
     /// False if a storage could not be made again in `room` bytes beside leaves: its producer needs more, or that of

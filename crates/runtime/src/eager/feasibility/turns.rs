@@ -10,7 +10,6 @@ use remat_types::{Fact, SmallVec};
 
 use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::worker::Worker;
-use remat_device::padded;
 
 /// What is made of an input that is held is looked for among so many recipes.
 const NEAR_MAX: usize = 48;
@@ -74,7 +73,7 @@ impl Worker {
         y: &[Fact],
         workspace_bytes: usize,
     ) -> FromNothing {
-        let outputs: usize = y.iter().map(|f| padded(f.bytes())).sum();
+        let outputs: usize = y.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let extra = outputs + self.scratch_bytes(op, x, workspace_bytes);
         let first = self.first_of(x);
         FromNothing { bytes: (self.evictable_bytes(x) + extra).max(self.making_bytes(x, first)), first }
@@ -92,7 +91,7 @@ impl Worker {
                 continue;
             }
             most = most.max(bytes + self.made_beside(s, held, left));
-            bytes += padded(self.table[s].bytes);
+            bytes += self.alignment().pad(self.table[s].bytes);
             if Some(s) == first {
                 held.push(s);
             }
@@ -110,9 +109,9 @@ impl Worker {
             return r.from_nothing_bytes;
         }
         *left -= 1;
-        let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
+        let outputs: usize = r.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let inputs: usize =
-            (self.turns(&r.x, None).iter()).filter(|s| !held.contains(s)).map(|s| padded(self.table[*s].bytes)).sum();
+            (self.turns(&r.x, None).iter()).filter(|s| !held.contains(s)).map(|s| self.alignment().pad(self.table[*s].bytes)).sum();
         let running = inputs + outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
         running.max(self.making_beside(&r.x, r.first, held, left)).min(r.from_nothing_bytes)
     }

@@ -20,7 +20,6 @@ use crate::eager::memory::table::{HeldBy, Input, Storage, StorageId};
 use crate::eager::schedule::Needs;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
-use remat_device::padded;
 
 /// The search for the results of one leaf visits at most so many storages.
 const RESULTS_MAX: usize = 256;
@@ -148,7 +147,7 @@ impl Worker {
         let is_unnamed = |s: &Storage| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty();
         let mut unnamed: Vec<_> = self.table.storages().filter(|(_, s)| is_unnamed(s)).collect();
         unnamed.sort_unstable_by_key(|u| u.1.number);
-        let leaves: Vec<(StorageId, usize)> = unnamed.into_iter().map(|(id, s)| (id, padded(s.bytes))).collect();
+        let leaves: Vec<(StorageId, usize)> = unnamed.into_iter().map(|(id, s)| (id, self.alignment().pad(s.bytes))).collect();
         let mut sets = self.results_in_common(&leaves, times);
         sets.extend(leaves.iter().filter_map(|(id, bytes)| Some((self.smaller_results(*id, *bytes)?, *bytes))));
         for (results, _) in &mut sets {
@@ -199,7 +198,7 @@ impl Worker {
     }
 
     fn bytes_of(&self, storages: &[StorageId]) -> usize {
-        storages.iter().map(|id| padded(self.table[*id].bytes)).sum()
+        storages.iter().map(|id| self.alignment().pad(self.table[*id].bytes)).sum()
     }
 
     /// The results of one leaf, if they take no more bytes.
@@ -213,7 +212,7 @@ impl Worker {
                 }
                 match self.table[y].handles > 0 {
                     true => {
-                        kept_bytes += padded(self.table[y].bytes);
+                        kept_bytes += self.alignment().pad(self.table[y].bytes);
                         kept.push(y);
                     }
                     false => stack.push(y),

@@ -8,7 +8,6 @@ use crate::eager::command::{Apply, Command};
 use crate::eager::failure::OpFailure;
 use crate::eager::worker::Worker;
 use crate::options::{DeviceOptions, Foresight};
-use remat_device::ALIGN_BYTES;
 use remat_device::Dry;
 
 /// A budget that suffices is looked for up to this many doublings of the one that does not,
@@ -64,14 +63,15 @@ impl Worker {
         let (Some(s), Some(budget)) = (e.shortfall(), self.budget) else { return e.into() };
         let suffices = |bytes: usize| self.way_under(g, Some(bytes), self.work_limit(TIMES)).is_ok();
         let (mut low, mut high) = (budget, budget.saturating_mul(2));
+        let unit = self.alignment().bytes();
         for _ in 0..DOUBLINGS {
             if suffices(high) {
                 break;
             }
             (low, high) = (high, high.saturating_mul(2));
         }
-        while high - low > budget / SHARE + ALIGN_BYTES {
-            let middle = low.midpoint(high).next_multiple_of(ALIGN_BYTES);
+        while high - low > budget / SHARE + unit {
+            let middle = low.midpoint(high).next_multiple_of(unit);
             match suffices(middle) {
                 true => high = middle,
                 false => low = middle,

@@ -17,7 +17,7 @@ use crate::eager::step_planner::CommandKind;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 use crate::report::Kind;
-use remat_device::padded;
+use remat_device::{Event};
 
 impl Worker {
     pub(in crate::eager) fn run_group(&mut self, mut g: CommandGroup) {
@@ -37,14 +37,14 @@ impl Worker {
         self.work.end_rehearsed();
         self.work.count_rehearsed();
         if let Some((reply, until)) = done {
-            let finished = if until == Until::Finished { self.launcher.synchronize_all() } else { Ok(()) };
+            let finished = if until == Until::Finished { self.finish() } else { Ok(()) };
             reply.send(result.map_err(|f| self.steps.failures().report(&f)).and(finished));
         }
     }
 
     /// Whether the updates can be made on all ranks. Errors: why not on this one, or (Peer) on another.
     fn agree(&mut self, mine: std::result::Result<(), OpFailure>) -> std::result::Result<(), OpFailure> {
-        let Some(ranks) = self.options.ranks.clone().filter(|r| r.size() > 1 && !self.is_rehearsal) else {
+        let Some(ranks) = self.options.ranks.clone().filter(|_| self.has_ranks() && !self.is_rehearsal) else {
             return mine;
         };
         if self.launcher.device().is_dry() {
@@ -60,6 +60,11 @@ impl Worker {
                 Err(stop)
             }
         }
+    }
+
+    /// True if other ranks make the same updates.
+    pub(in crate::eager) fn has_ranks(&self) -> bool {
+        self.options.ranks.as_ref().is_some_and(|r| r.size() > 1)
     }
 
     /// Waits until all ranks have given their step up. Errors (Peer): one is gone, or does not come.
@@ -95,9 +100,11 @@ impl Worker {
         }
         // no slot says that what made a value beside the worker has failed, once somebody was told of it
         for storage in storages {
-            let made = match self.launcher.is_asynchronous() {
-                true => self.launcher.device().synchronize(self.table[storage].written),
-                false => self.settle(storage),
+            let made = match (self.launcher.is_asynchronous(), self.has_ranks()) {
+                (true, true) => self.launcher.synchronize(self.table[storage].written),
+                // the gate of the updates has its event
+                (true, false) => Ok(()),
+                (false, _) => self.settle(storage),
             };
             if let Err(e) = made {
                 return Err(OpFailure::Inherited(self.record_failure(e)));
@@ -300,7 +307,7 @@ impl Worker {
             if !s.is_resident() {
                 return false;
             }
-            bytes += if s.recipe.is_some() { padded(s.bytes) } else { 0 };
+            bytes += if s.recipe.is_some() { self.alignment().pad(s.bytes) } else { 0 };
         }
         bytes + self.bytes_beside_all(g) <= self.memory.arena().capacity()
     }
@@ -393,11 +400,11 @@ impl Worker {
                 a.x[i].1 && storage.handles == 1 && storage.pins == 0 && self.is_whole(&known, at, &a.facts[j])
             })
         };
-        let outputs = (0..a.facts.len()).filter(|j| !is_in_place(*j)).map(|j| padded(a.facts[j].bytes())).sum();
+        let outputs = (0..a.facts.len()).filter(|j| !is_in_place(*j)).map(|j| self.alignment().pad(a.facts[j].bytes())).sum();
         let scratch = match known.len() == x.len() {
             true => self.scratch_bytes(&a.op, &known, a.workspace_bytes),
             // What the group makes itself is contiguous.
-            false => padded(a.workspace_bytes),
+            false => self.alignment().pad(a.workspace_bytes),
         };
         (outputs, scratch)
     }
@@ -406,15 +413,33 @@ impl Worker {
     fn run_prepared(&mut self, g: CommandGroup) -> std::result::Result<(), Arc<Failure>> {
         let outputs = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
         let made: Vec<TensorId> = outputs.flat_map(|a| a.y.iter().copied()).collect();
+        if self.launcher.is_asynchronous() {
+            let after = self.events_of(&g);
+            if let Err(e) = self.begin_updates(&after, true) {
+                return Err(self.skip(g, e.into()));
+            }
+        }
         self.is_in_group = true;
         self.run_items(g.items);
         self.is_in_group = false;
+        self.end_updates();
         // A kernel or a device that fails now could not be foreseen.
         let Some(f) = self.failure_of_step() else { return Ok(()) };
         let failure = self.hold_back(f, HeldBack::PartOfStep(self.steps.number()));
         // What was updated before belongs to the step that failed.
         made.into_iter().for_each(|id| self.table.set_stale(id, &failure));
         Err(failure)
+    }
+
+    /// Events of what a group reads: if one of them failed, none of its updates is made.
+    fn events_of(&self, g: &CommandGroup) -> Vec<Event> {
+        let applied = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
+        let read = applied.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
+        let mut events: Vec<Event> =
+            read.filter_map(|id| Some(self.table[self.table.kept(&id)?.storage].written)).collect();
+        events.sort_unstable_by_key(|e| (e.stream.0, e.seq));
+        events.dedup();
+        events
     }
 
     pub(super) fn run_items(&mut self, items: Vec<Item>) {

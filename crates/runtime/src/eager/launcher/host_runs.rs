@@ -60,7 +60,8 @@ impl Worker {
                 (input.at, input.bytes) = (y.at, y.bytes);
             }
             let written = launch.after.get(i).copied().unwrap_or(Event::REACHED);
-            let value = self.launcher.device.download(&input, written)?;
+            self.launcher.host_waits += u64::from(self.launcher.is_asynchronous);
+            let value = self.launcher.device.download(&input, &[written])?;
             bytes += value.bytes().len();
             x.push(value);
         }

@@ -23,7 +23,7 @@ use remat_device::{Backend, Event, KernelSet, StreamId};
 use op_costs::CostId;
 pub(super) use run::Call;
 
-/// Freed ranges with uses in flight that are remembered before the device is waited for.
+/// Freed ranges with uses in flight that are remembered before all streams wait for each other.
 const HAZARDS_MAX: usize = 512;
 
 /// See the module's note.
@@ -41,6 +41,7 @@ pub(super) struct Launcher {
     /// On asynchronous devices, the last event of each stream, now and at the last step mark.
     last_events: Vec<Event>,
     step_marks: Vec<Event>,
+    host_waits: u64,
 }
 
 impl Launcher {
@@ -57,6 +58,7 @@ impl Launcher {
             hazards: Vec::new(),
             last_events: Vec::new(),
             step_marks: Vec::new(),
+            host_waits: 0,
         }
     }
 
@@ -89,6 +91,7 @@ impl Launcher {
 
     /// Waits until nothing is in flight; failures stay to be reported.
     pub(super) fn wait_idle(&mut self) {
+        self.host_waits += u64::from(self.is_asynchronous);
         self.device.wait_idle();
         self.hazards.clear();
     }
@@ -104,8 +107,57 @@ impl Launcher {
     pub(super) fn free_range(&mut self, start: usize, end: usize, touched: &[Event]) {
         self.hazards.extend(touched.iter().map(|&e| (start, end, e)));
         if self.hazards.len() > HAZARDS_MAX {
-            self.wait_idle();
+            self.order_streams();
         }
+    }
+
+    /// What is queued from now on, on any stream, runs after all that was queued before.
+    pub(super) fn order_streams(&mut self) {
+        for stream in (0..self.device.streams()).map(|s| StreamId(s as u16)) {
+            self.wait_for_others(stream);
+        }
+        self.hazards.clear();
+    }
+
+    /// Makes `stream` wait for all that was queued on others.
+    fn wait_for_others(&mut self, stream: StreamId) {
+        for &e in self.last_events.iter().filter(|e| e.stream != stream) {
+            self.device.wait(stream, e);
+        }
+    }
+
+    /// Waits on the host for an event that no program asked for. Errors: as [`Backend::synchronize`].
+    pub(super) fn synchronize(&mut self, event: Event) -> remat_types::Result<()> {
+        self.host_waits += u64::from(self.is_asynchronous);
+        self.device.synchronize(event)
+    }
+
+    /// Queues a gate for the updates of the present step, as [`Backend::gate`].
+    pub(super) fn gate(&mut self, after: &[Event]) -> remat_types::Result<Event> {
+        let stream = StreamId::default();
+        self.wait_for_others(stream);
+        let event = self.device.gate(stream, after, &self.step_marks)?;
+        self.note_event(event);
+        Ok(event)
+    }
+
+    /// Queues a copy of bytes (from, to, how many) on `stream`, behind `after`, that is made if `event` failed.
+    pub(super) fn restore(
+        &mut self,
+        stream: StreamId,
+        after: &[Event],
+        event: Event,
+        (from, to, bytes): (usize, usize, usize),
+    ) -> remat_types::Result<Event> {
+        after.iter().filter(|e| e.stream != stream).for_each(|&e| self.device.wait(stream, e));
+        let done = self.device.restore(stream, event, from, to, bytes)?;
+        self.note_event(done);
+        Ok(done)
+    }
+
+    /// Times that the host waited for an asynchronous device without a program's asking for a value; `None` on others.
+    pub(super) fn host_waits(&self) -> Option<u64> {
+        self.is_asynchronous.then_some(self.host_waits)
     }
 
     /// Makes `stream` wait for uses, on other streams, of a range that was free.
@@ -144,6 +196,7 @@ impl Launcher {
 
     pub(super) fn reset_figures(&mut self) {
         self.host_runs.reset();
+        self.host_waits = 0;
     }
 }
 

@@ -9,7 +9,7 @@ use super::Launcher;
 use crate::control_flow;
 use crate::executable::Executable;
 use remat_device::program::with_constants;
-use remat_device::{Event, KernelSet, Launch, padded};
+use remat_device::{Event, KernelSet, Launch};
 use remat_device::{ProgramBody, ProgramLaunch, ProgramOwner};
 
 impl Launcher {
@@ -47,7 +47,7 @@ impl Launcher {
         if !self.holds_constants || bytes == 0 {
             return Ok(None);
         }
-        let at = launch.workspace.0 + padded(workspace_bytes);
+        let at = launch.workspace.0 + self.kernels.alignment().pad(workspace_bytes);
         self.device.upload(launch.stream, at, &block()?)?;
         Ok(Some(at))
     }
@@ -64,10 +64,10 @@ pub(in crate::eager) fn workspace_bytes(op: &OpRef, x: &[&Fact], kernels: &Arc<d
     }
     if let Some(p) = executable(op).map(ProgramOwner::program) {
         let is_put = kernels.holds_constants() && x.len() == p.x.len();
-        return with_constants(p.workspace_bytes, if is_put { p.constant_bytes() } else { 0 });
+        return with_constants(p.workspace_bytes, if is_put { p.constant_bytes() } else { 0 }, kernels.alignment());
     }
     match control_flow::flow(op, kernels) {
-        Some(f) => with_constants(f.workspace_bytes(), if kernels.holds_constants() { f.constant_bytes() } else { 0 }),
+        Some(f) => with_constants(f.workspace_bytes(), if kernels.holds_constants() { f.constant_bytes() } else { 0 }, kernels.alignment()),
         None => kernels.workspace(&**op, x),
     }
 }

@@ -13,7 +13,7 @@ use crate::eager::worker::Worker;
 use crate::executable::Executable;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
-use remat_device::{Block, padded};
+use remat_device::{Block};
 use remat_device::{Buffer, Event, Launch, OutBuffer, StreamId};
 
 /// What to run: inputs resident and pinned, outputs placed and pinned.
@@ -32,6 +32,8 @@ pub(in crate::eager) struct Call<'a> {
     pub(in crate::eager) site: CallSite,
     /// True for a recomputation.
     pub(in crate::eager) again: bool,
+    /// Of an update on an asynchronous device: it is not made if this failed.
+    pub(in crate::eager) gate: Option<Event>,
 }
 
 /// True for a compiled function, and for control flow.
@@ -56,7 +58,7 @@ impl Worker {
             let bytes = self.table[id].bytes;
             if let Err(e) = self.place(id, self.end_for(cost_ns, bytes)) {
                 let rest = call.y.iter().enumerate().skip(j + 1).filter(|(k, _)| !takes(*k));
-                let rest: usize = rest.map(|(_, s)| padded(self.table[*s].bytes)).sum();
+                let rest: usize = rest.map(|(_, s)| self.alignment().pad(self.table[*s].bytes)).sum();
                 let e = self.needing(e, id, rest + self.scratch_bytes(call.op, call.x, call.workspace_bytes));
                 (0..j).filter(|k| !takes(*k)).for_each(|k| self.unplace(call.y[k]));
                 return Err(e);
@@ -74,8 +76,8 @@ impl Worker {
     pub(in crate::eager) fn scratch_bytes(&self, op: &OpRef, x: &[Input], workspace_bytes: usize) -> usize {
         let copied =
             |i: usize| !x[i].layout.is_contiguous() && self.launcher.kernels.layout(&**op, i) == LayoutReq::Contiguous;
-        let bytes = |i: usize| padded(x[i].layout.elems() * x[i].dtype.size_bytes());
-        (0..x.len()).filter(|i| copied(*i)).map(bytes).sum::<usize>() + padded(workspace_bytes)
+        let bytes = |i: usize| self.alignment().pad(x[i].layout.elems() * x[i].dtype.size_bytes());
+        (0..x.len()).filter(|i| copied(*i)).map(bytes).sum::<usize>() + self.alignment().pad(workspace_bytes)
     }
 
     /// A budget error of placing `id`, told that so many more bytes were to come.
@@ -143,7 +145,7 @@ impl Worker {
         self.feasibility.pass([id].into_iter());
         self.place_scratch(id, bytes);
         if let Err(e) = self.place(id, remat_device::End::Low) {
-            let placed: usize = scratch.iter().map(|s| padded(self.table[*s].bytes)).sum();
+            let placed: usize = scratch.iter().map(|s| self.alignment().pad(self.table[*s].bytes)).sum();
             let more = self.scratch_bytes(call.op, call.x, call.workspace_bytes).saturating_sub(placed);
             return Err(self.needing(e, id, more));
         }
@@ -230,7 +232,7 @@ impl Worker {
                 false => self.launch_on_host(&launch, call).map(|_| true),
             };
         }
-        launch.after.extend(x.iter().map(|s| self.table[s.storage].written));
+        launch.after.extend(x.iter().map(|s| self.table[s.storage].written).chain(call.gate));
         self.launch_ordered(&launch, call, x, workspace)
     }
 
@@ -250,10 +252,15 @@ impl Worker {
             let touched = self.table[call.y[j]].touched.clone();
             touched.iter().filter(|e| e.stream != call.stream).for_each(|&e| self.launcher.device.wait(call.stream, e));
         }
-        for &e in launch.after.iter().filter(|e| e.stream != call.stream) {
+        let settled = x.iter().map(|s| self.table[s.storage].settled);
+        let before: SmallVec<[Event; 8]> = launch.after.iter().copied().chain(settled.clone()).collect();
+        for &e in before.iter().filter(|e| e.stream != call.stream) {
             self.launcher.device.wait(call.stream, e);
         }
         let on_host = !self.has_kernel(call);
+        if on_host {
+            settled.into_iter().try_for_each(|e| self.launcher.device.synchronize(e))?;
+        }
         let event = if on_host { self.launch_on_host(launch, call)? } else { self.launcher.queue(launch)? };
         for s in x {
             self.touch(s.storage, event);

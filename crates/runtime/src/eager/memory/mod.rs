@@ -13,7 +13,7 @@ pub(super) use self::ledger::Label;
 use self::ledger::Ledger;
 use self::table::StorageId;
 use crate::report::Kind;
-use remat_device::{Arena, ArenaFigures, Block, Segment};
+use remat_device::{Alignment, Arena, ArenaFigures, Block, Segment};
 
 /// See the module's note.
 pub(super) struct Memory {
@@ -22,8 +22,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(capacity: usize) -> Self {
-        Memory { arena: Arena::new(capacity), ledger: Ledger::default() }
+    pub(super) fn new(capacity: usize, alignment: Alignment) -> Self {
+        Memory { arena: Arena::new(capacity, alignment), ledger: Ledger::default() }
     }
 
     /// A copy for a rehearsal, whose blocks are those of a copy of the table.

@@ -65,7 +65,7 @@ impl Worker {
             self.memory.arena.free(block, s.bytes);
             let s = &mut self.table[id];
             s.touched.clear();
-            s.written = Event::REACHED;
+            (s.written, s.settled) = (Event::REACHED, Event::REACHED);
             self.invalidate_neighbours(id);
             if let Some(t) = &mut self.trace {
                 t.memory(self.launcher.now_ns(), self.memory.arena.in_use());
@@ -99,12 +99,12 @@ impl Worker {
             let (f, t) = (&self.table[from], &self.table[to]);
             self.memory.ledger.sub(f.kind, f.label, block.bytes());
             self.memory.ledger.add(t.kind, t.label, block.bytes());
-            let (written, touched) = (f.written, f.touched.clone());
+            let (written, settled, touched) = (f.written, f.settled, f.touched.clone());
             self.table[from].pinned_by_plan = false;
             self.memory.arena.set_owner(&block, to.raw());
             self.table.set_block(to, block);
             let t = &mut self.table[to];
-            (t.written, t.touched) = (written, touched);
+            (t.written, t.settled, t.touched) = (written, settled, touched);
             self.invalidate_neighbours(from);
         }
     }
@@ -158,16 +158,23 @@ impl Worker {
 
     /// Moves all blocks together. Moving costs time, never correctness.
     pub(in crate::eager) fn compact(&mut self) -> Result<()> {
-        self.launcher.wait_idle();
+        match self.launcher.is_asynchronous() {
+            true => self.launcher.order_streams(),
+            false => self.launcher.wait_idle(),
+        }
         self.wait_copies();
         let mut moves = Vec::new();
         self.memory.arena.compact(|owner, from, block| moves.push((owner, from, block)));
         self.stats.compactions += 1;
         for (owner, from, block) in moves {
-            self.launcher.device().shift(from, block.start(), block.bytes())?;
+            let moved = self.launcher.device().shift(from, block.start(), block.bytes())?;
             self.stats.compacted_bytes += block.bytes() as u64;
             let id: StorageId = Key::from_raw(owner);
             self.table[id].block = Some(block);
+            if self.launcher.is_asynchronous() {
+                self.table[id].settled = moved;
+                self.touch(id, moved);
+            }
         }
         Ok(())
     }

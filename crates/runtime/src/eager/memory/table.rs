@@ -100,7 +100,10 @@ pub(in crate::eager) struct Storage {
     /// The op that made it.
     pub(in crate::eager) label: Label,
     pub(in crate::eager) last_use_ns: u64,
+    /// When its version was made; if that failed, so does what reads it.
     pub(in crate::eager) written: Event,
+    /// When the bytes of that version last came to where they are: moved, or brought back after an update that failed.
+    pub(in crate::eager) settled: Event,
     /// On asynchronous devices, the last use on each stream.
     pub(in crate::eager) touched: Vec<Event>,
 }
@@ -124,6 +127,7 @@ impl Storage {
             label,
             last_use_ns: 0,
             written: Event::REACHED,
+            settled: Event::REACHED,
             touched: Vec::new(),
         }
     }
@@ -137,6 +141,7 @@ impl Storage {
             tensors: self.tensors.clone(),
             local: NO_LOCAL,
             written: Event::REACHED,
+            settled: Event::REACHED,
             touched: Vec::new(),
             ..*self
         }

@@ -10,7 +10,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Action;
 use crate::eager::memory::table::{RecipeId, StorageId};
 use crate::eager::worker::Worker;
-use remat_device::padded;
 
 /// See the module's note, and the most bytes beside leaves while it is acted out.
 struct Shorter {
@@ -45,12 +44,12 @@ impl Worker {
         let (mut bytes, mut highest_bytes) = (0, 0);
         for Kept { recipe, goes } in runs {
             let r = &self.table[recipe];
-            let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
+            let outputs: usize = r.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
             let scratch = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
             highest_bytes = highest_bytes.max(bytes + outputs + scratch - self.taken_bytes(recipe, &goes));
             log.push(Action::Run { recipe, number: r.number });
             for y in r.y.iter().flatten() {
-                let size = padded(self.table[*y].bytes);
+                let size = self.alignment().pad(self.table[*y].bytes);
                 if there.insert(*y, size).is_none() {
                     bytes += size;
                 }
@@ -103,6 +102,6 @@ impl Worker {
                 takers.push(j);
             }
         }
-        takers.iter().map(|j| padded(r.facts[*j].bytes())).sum()
+        takers.iter().map(|j| self.alignment().pad(r.facts[*j].bytes())).sum()
     }
 }

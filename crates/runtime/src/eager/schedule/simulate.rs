@@ -7,7 +7,6 @@ use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Input, RecipeId, StorageId};
 use crate::eager::sweep::{NESTED_MAX, Run};
 use crate::eager::worker::Worker;
-use remat_device::padded;
 
 /// A log so long is begun anew: a program that marks no steps would have one without end.
 const LOG_MAX: usize = 1 << 20;
@@ -214,9 +213,9 @@ impl Worker {
         let order = self.turns(&r.x, r.first);
         self.hold_in_schedule(&order)?;
         let r = &self.table[recipe];
-        let outputs: usize = r.facts.iter().map(|f| padded(f.bytes())).sum();
+        let outputs: usize = r.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let scratch = self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
-        let bytes_of = |w: &Worker, id: Option<StorageId>| id.map_or(0, |id| padded(w.table[id].bytes));
+        let bytes_of = |w: &Worker, id: Option<StorageId>| id.map_or(0, |id| w.alignment().pad(w.table[id].bytes));
         let mut taken = self.taken_in_schedule(recipe, 1);
         let mut result = self.make_room_in_schedule(outputs + scratch - bytes_of(self, taken));
         if result.is_err() && taken.is_none() {
@@ -333,7 +332,7 @@ impl Worker {
     fn make_in_schedule(&mut self, id: StorageId) {
         let cost = self.cost_in_schedule(id);
         let s = &self.table[id];
-        self.schedule.insert(id, padded(s.bytes), s.number, cost);
+        self.schedule.insert(id, self.alignment().pad(s.bytes), s.number, cost);
         self.settle_costs_above(id);
     }
 

@@ -16,7 +16,7 @@ use crate::eager::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use crate::eager::replay::ReplayOptions;
 use crate::eager::worker::Worker;
 use remat_device::spill::BLOCK_BYTES;
-use remat_device::{Block, padded};
+use remat_device::{Block};
 
 /// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
 const SMALL_SHARE: usize = 64;
@@ -251,7 +251,7 @@ impl Worker {
     pub(in crate::eager) fn place_scratch(&mut self, id: StorageId, bytes: usize) {
         if let Some(at) = self.step_planner.places.scratch_at {
             self.step_planner.places.outputs.push((id, at));
-            self.step_planner.places.scratch_at = Some(at + padded(bytes));
+            self.step_planner.places.scratch_at = Some(at + self.alignment().pad(bytes));
         }
     }
 

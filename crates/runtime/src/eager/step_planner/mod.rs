@@ -38,7 +38,6 @@ use crate::eager::handle::TensorId;
 use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::worker::Worker;
 use crate::options::Foresight as Planning;
-use remat_device::padded;
 
 /// After so many steps in a row that were unlike all known ones, recording pauses for as many, then for twice as many.
 const PATIENCE: u32 = 8;
@@ -217,10 +216,11 @@ impl Worker {
 
     /// The number of a storage in this step.
     fn local(&mut self, id: StorageId, is_carried: bool) -> Local {
+        let unit = self.alignment();
         let s = &mut self.table[id];
         if s.local == NO_LOCAL {
             s.local = self.step_planner.locals.len() as Local;
-            let about = LocalBytes { bytes: padded(s.bytes), is_carried, ..LocalBytes::default() };
+            let about = LocalBytes { bytes: unit.pad(s.bytes), is_carried, ..LocalBytes::default() };
             self.step_planner.locals.push(Some(id));
             self.step_planner.about.push(about);
         }
@@ -421,8 +421,10 @@ impl Worker {
         for (about, id) in locals.iter_mut().zip(&self.step_planner.locals) {
             about.outlives = id.is_some_and(|id| self.table[id].handles > 0);
         }
+        let alignment = self.alignment();
         let f = &mut self.step_planner;
-        let trace = StepTrace { events, locals, fixed_bytes: f.begin.fixed_bytes, staging_bytes: f.staging_most };
+        let (fixed_bytes, staging_bytes) = (f.begin.fixed_bytes, f.staging_most);
+        let trace = StepTrace { events, locals, fixed_bytes, staging_bytes, alignment };
         let is_known = f.cache.learn(trace, ns);
         f.unknown = if is_known { 0 } else { f.unknown + 1 };
         if f.unknown >= PATIENCE {

@@ -17,7 +17,7 @@ use remat_types::{Result, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::step_trace::{CommandKind, Event, Local, Outcome, StepTrace};
-use remat_device::ALIGN_BYTES;
+use remat_device::Alignment;
 use remat_device::spill::alignment;
 
 /// Storages of no more than this part of the budget, or than so many bytes, are not worth a decision.
@@ -55,7 +55,7 @@ pub(super) fn to_problem(trace: &StepTrace, budget: usize, spill: SpillRates) ->
     for i in 0..trace.events.len() {
         b.event(i);
     }
-    b.finish(spill)
+    b.finish(spill, trace.alignment)
 }
 
 struct Builder<'t> {
@@ -290,8 +290,8 @@ impl<'t> Builder<'t> {
         versions
     }
 
-    fn finish(self, spill: SpillRates) -> Result<StepProblem> {
-        let align = if spill.is_possible() { alignment(&self.ops) } else { ALIGN_BYTES as u64 };
+    fn finish(self, spill: SpillRates, unit: Alignment) -> Result<StepProblem> {
+        let align = if spill.is_possible() { alignment(&self.ops, unit) } else { unit.bytes() as u64 };
         let spec = Spec { align, values: self.values, ops: self.ops, outputs: self.outputs, spill };
         Ok(StepProblem {
             problem: Problem::new(spec)?,

@@ -2,6 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
+use remat_device::Alignment;
 use remat_ops::OpRef;
 use remat_types::{DType, Shape, SmallVec};
 use rustc_hash::FxHasher;
@@ -95,6 +96,8 @@ pub(crate) struct StepTrace {
     /// Bytes that tensors named when the step began, and the most of staging meanwhile.
     pub(crate) fixed_bytes: usize,
     pub(crate) staging_bytes: usize,
+    /// The multiple at which storages lie.
+    pub(crate) alignment: Alignment,
 }
 
 impl StepTrace {

@@ -9,7 +9,7 @@ use super::ops::{Mode, Probe};
 use super::{add, apply1, budget, cpu, exp, matmul, put, ramp, recording, tanh, value};
 use crate::eager::{Channel, Device, Handle};
 use crate::report::Kind;
-use crate::{ALIGN_BYTES, DeviceOptions, PolicyKind, largest_batch, smallest_budget, smallest_budget_within};
+use crate::{Alignment, DeviceOptions, PolicyKind, largest_batch, smallest_budget, smallest_budget_within};
 
 const UNIT: usize = 4096;
 
@@ -422,7 +422,7 @@ fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
     let found = smallest_budget(&options, read_back).expect("it runs");
     assert_eq!(found.peak_bytes, 22 * UNIT);
     assert!(found.bytes < found.peak_bytes / 2 && found.refused_bytes < found.bytes, "{found:?}");
-    assert!(found.bytes - found.refused_bytes <= found.peak_bytes / 1024 + ALIGN_BYTES, "{found:?}");
+    assert!(found.bytes - found.refused_bytes <= found.peak_bytes / 1024 + Alignment::HOST.bytes(), "{found:?}");
     // On a device that computes, the verdicts are the same.
     let runs = |bytes: usize| read_back(&Device::cpu(DeviceOptions::with_budget(bytes)).expect("a device"));
     runs(found.bytes).expect("it was found to suffice");

@@ -67,11 +67,11 @@ impl Backend for FailingDisk {
         self.cpu.upload(stream, at, data)
     }
 
-    fn download(&mut self, x: &Buffer<'_>, after: Event) -> Result<HostTensor> {
+    fn download(&mut self, x: &Buffer<'_>, after: &[Event]) -> Result<HostTensor> {
         self.cpu.download(x, after)
     }
 
-    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<Event> {
         self.cpu.shift(from, to, bytes)
     }
 

@@ -5,6 +5,7 @@ use remat_ops::{Cost, EvalCx, GradCx, Grads, Op, OpDef, OpRef, Sample};
 use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Shape};
 
 use super::body::{Body, plain};
+use remat_device::Alignment;
 use remat_device::program::Program;
 use remat_device::program::{Flow, LoopProgram, carried_bytes, loop_workspace_bytes};
 
@@ -145,7 +146,8 @@ impl Op for Loop {
     }
 
     fn workspace(&self, _x: &[&Fact], threads: usize) -> usize {
-        loop_workspace_bytes(self.body.workspace(threads), carried_bytes(self.body.y().take(self.carried)))
+        let unit = Alignment::HOST;
+        loop_workspace_bytes(self.body.workspace(threads), carried_bytes(self.body.y().take(self.carried), unit), unit)
     }
 
     /// That of all steps, and of the copies from the inputs and to the outputs.

@@ -121,8 +121,8 @@ fn the_workspace_is_the_plan_of_the_body_and_two_sets_of_what_is_carried() {
         conditional: false,
     };
     let inner = op.body.program(1).expect("builds").workspace_bytes;
-    let set = crate::padded(8000);
-    assert_eq!(remat_ops::Op::workspace(&op, &[], 1), crate::padded(inner) + 64 + 2 * set);
+    let set = remat_device::Alignment::HOST.pad(8000);
+    assert_eq!(remat_ops::Op::workspace(&op, &[], 1), remat_device::Alignment::HOST.pad(inner) + 64 + 2 * set);
     assert!(inner <= 2 * set, "{inner}");
 }
 

@@ -226,7 +226,7 @@ fn an_executable_is_made_for_the_kernels_that_it_will_run_on() {
     assert_eq!((host.calls(), host.figures().arena_bytes), (1, 0), "it reads the view");
     let kernels: Arc<dyn KernelSet> = Arc::new(Roomy(HostKernels::new("roomy", 1)));
     let exe = Executable::for_kernels(graph, &kernels, &ExecutableOptions::default()).expect("builds");
-    let copy = remat_device::padded(square().bytes());
+    let copy = remat_device::Alignment::HOST.pad(square().bytes());
     assert_eq!((exe.calls(), exe.figures().arena_bytes), (2, copy + MORE), "a copy without gaps, and more workspace");
     assert!(exe.problem(&[]).expect("states").ops.iter().any(|o| o.time_ns == 77));
     let x = [c.put_as(&x, Kind::Data).expect("open")];
@@ -251,7 +251,7 @@ fn a_function_is_compiled_for_its_device_whose_constants_count() {
         o.passes.level = 0;
         o
     };
-    let one = remat_device::padded(4096);
+    let one = remat_device::Alignment::HOST.pad(4096);
     let d = EmulatedOptions::default()
         .open()
         .and_then(|b| Device::with_backend(b, DeviceOptions::default()))
@@ -278,7 +278,7 @@ fn constants_count_against_the_budget_where_the_device_holds_them() {
     b.output(y, "y");
     let exe = ready(b);
     assert!(exe.graph().value_ids().any(|v| matches!(exe.graph().value(v).origin, Origin::Constant(_))));
-    let one = remat_device::padded(ELEMS * 4);
+    let one = remat_device::Alignment::HOST.pad(ELEMS * 4);
     let given = HostTensor::zeros(DType::F32, [ELEMS]).expect("fits");
     let on = |budget: usize| {
         let (d, log) = emulated(EmulatedOptions { max_delay_us: 5, ..EmulatedOptions::default() }, Some(budget));
@@ -301,7 +301,7 @@ fn constants_stay_on_the_device_from_run_to_run() {
     let ramp: Vec<f32> = (0..ELEMS).map(|i| i as f32 * 0.125).collect();
     let constant = b.constant(&HostTensor::from_slice(&ramp, [ELEMS]).expect("fits"));
     b.output(b.node(binary(BinaryFn::Add), &[x, constant], None).expect("fits")[0], "y");
-    let one = remat_device::padded(ELEMS * 4);
+    let one = remat_device::Alignment::HOST.pad(ELEMS * 4);
     let (d, log) = emulated(EmulatedOptions { max_delay_us: 5, ..EmulatedOptions::default() }, Some(3 * one));
     let options = CompileOptions::default();
     let device = d.device();
