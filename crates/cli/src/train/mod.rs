@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use remat::nn::Checkpoint;
 use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, SmallestBudget, SpillTo};
 use remat::types::{Error, ErrorKind, Result};
@@ -43,6 +44,9 @@ pub(crate) struct RunOptions {
     /// million need a unit (`B` for bytes)
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
+    /// The device that trains; `emulated` runs as an accelerator does, on threads of the processor, for tests
+    #[arg(long, default_value = "cpu", value_name = "NAME", value_parser = PossibleValuesParser::new(computing_devices()))]
+    device: String,
     /// Compute threads [default: the number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -92,6 +96,11 @@ pub(crate) struct RunOptions {
     /// Under `mpirun`: each rank keeps the gradients of these parts alone
     #[arg(long, requires = "shard_state")]
     shard_gradients: bool,
+}
+
+/// The devices that compute values.
+fn computing_devices() -> impl Iterator<Item = &'static str> {
+    Device::names().filter(|name| *name != "dry")
 }
 
 /// For the options of tasks.
@@ -219,7 +228,7 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
         e
     };
     interrupt::install();
-    let device = Device::cpu(options.clone())?;
+    let device = Device::open(&o.device, options.clone())?;
     let outcome = train(&device, &task, &settings, resumed.as_ref(), o, ranks, &mut log).map_err(explain)?;
     let memory = device.channel().report()?;
     let smallest = if options.budget_bytes.is_some() { smallest()? } else { None };

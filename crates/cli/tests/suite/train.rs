@@ -33,6 +33,24 @@ fn the_json_holds_what_programs_read() {
 }
 
 #[test]
+fn a_device_that_goes_on_by_itself_trains_to_the_same_weights_and_the_host_waits_for_what_it_reads() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let run = |device: &str, budget: &str| {
+        let o = remat(dir.path(), &short("12", &["--device", device, "--memory-budget", budget, "--json", "-"]));
+        assert_code(&o, OK);
+        let last = out(&o).lines().next_back().expect("a report").to_owned();
+        serde_json::from_str::<serde_json::Value>(&last).expect("JSON")
+    };
+    let cpu = run("cpu", "unlimited");
+    assert_eq!(cpu["memory"]["stats"]["host_waits"], serde_json::Value::Null);
+    for budget in ["unlimited", "50%"] {
+        let emulated = run("emulated", budget);
+        assert_eq!(emulated["weights_sha256"], cpu["weights_sha256"], "{budget}");
+        assert_eq!(emulated["memory"]["stats"]["host_waits"], 0, "{budget}: {emulated}");
+    }
+}
+
+#[test]
 fn the_smallest_budget_is_found_without_training_and_suffices() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let o = remat(dir.path(), &["train", "digits", "--batch-size", "64", "--find-budget", "--json", "found.json"]);

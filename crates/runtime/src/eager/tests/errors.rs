@@ -404,3 +404,61 @@ fn what_a_step_updated_before_it_failed_late_is_told_as_part_of_it() {
         c.sync().expect("it was told once");
     }
 }
+
+#[test]
+fn a_step_that_failed_on_a_device_of_its_own_pace_is_undone_however_late_the_host_hears_of_it() {
+    for (streams, seed) in [(1, 0), (2, 1), (2, 2), (4, 3)] {
+        let emulated = EmulatedOptions { streams, seed, ..EmulatedOptions::default() };
+        let log = emulated.log.clone();
+        let d = Device::with_backend(emulated.open().expect("opens"), DeviceOptions::default()).expect("opens");
+        let c = d.channel();
+        let (mut u, mut v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
+        // not all of its storage, so that it is not updated in place
+        let shared = v.clone();
+        let old = [value(&c, &u), value(&c, &v)];
+        for step in 1..=8 {
+            let x = put(&c, &ramp(16));
+            let x = apply1(&c, if step == 4 { Probe(Mode::Fail) } else { Probe(Mode::Increment) }, [x]);
+            (u, v) = c
+                .group(&[(x.id(), Kind::Gradient)], || {
+                    let update = |h| -> remat_types::Result<_> {
+                        Ok(c.update(Probe(Mode::Increment), smallvec![h], &[Some(0)])?.remove(0))
+                    };
+                    Ok((update(u)?, update(v)?))
+                })
+                .expect("queued");
+            // the host may have heard by now or not
+            if let Err(e) = c.step_mark() {
+                assert!(e.message().contains("step 4 was not taken"), "{e}");
+            }
+        }
+        let told = [&u, &v].into_iter().filter_map(|h| c.value(h).err()).count();
+        assert!(told <= 1, "once at most: {told}");
+        let added: Vec<f32> = [&u, &v].iter().zip(&old).map(|(h, old)| value(&c, h)[0] - old[0]).collect();
+        assert_eq!(added[0], added[1], "streams {streams}, seed {seed}: both or none of each step");
+        assert!((3.0..8.0).contains(&added[0]), "streams {streams}, seed {seed}: {added:?}");
+        assert_eq!(value(&c, &shared), old[1], "who holds the first version still does");
+        assert_eq!(log.races(), Vec::<String>::new());
+        c.verify().expect("consistent");
+    }
+}
+
+#[test]
+fn updates_and_their_steps_make_the_host_wait_for_nothing() {
+    let emulated = EmulatedOptions { streams: 2, max_delay_us: 200, ..EmulatedOptions::default() };
+    let options = DeviceOptions { budget_bytes: Some(1 << 16), ..DeviceOptions::default() };
+    let d = Device::with_backend(emulated.open().expect("opens"), options).expect("opens");
+    let c = d.channel();
+    let mut w = put(&c, &ramp(64));
+    for _ in 0..20 {
+        let x = exp(&c, &put(&c, &ramp(64)));
+        w = c
+            .group(&[(x.id(), Kind::Gradient)], || {
+                Ok(c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)])?.remove(0))
+            })
+            .expect("queued");
+        c.step_mark().expect("nothing failed");
+    }
+    assert_eq!(value(&c, &w)[0], value(&c, &put(&c, &ramp(64)))[0] + 20.0);
+    assert_eq!(c.stats().expect("open").host_waits, Some(0));
+}
