@@ -7,7 +7,8 @@ use std::time::Instant;
 use remat_device::host::{self, CommThread, LaunchOperands, Range, Region};
 use remat_device::spill::{Slot, SpillFile, SpillTo};
 use remat_device::{
-    Backend, Buffer, CommSpan, Communication, Event, FileCopy, HostKernels, KernelRegistry, KernelSet, Launch, StreamId,
+    Backend, Buffer, CommSpan, Communication, Event, FileCopy, HostKernels, InFlight, KernelRegistry, KernelSet,
+    Launch, StreamId, Uses,
 };
 use remat_device::{ProgramBody, ProgramLaunch};
 use remat_graph::plan::problem::SpillRates;
@@ -23,8 +24,8 @@ pub struct Cpu {
     is_recording: bool,
     /// Before the region: whoever drops it waits for the copies there.
     spill: Option<SpillFile>,
-    /// Copies that were not waited for, and whether they go out.
-    in_flight: Vec<(FileCopy, bool)>,
+    /// Copies that were not waited for.
+    in_flight: InFlight<FileCopy>,
     region: Region,
     pool: Pool,
     kernels: Arc<HostKernels>,
@@ -47,7 +48,7 @@ impl Cpu {
             comm: None,
             is_recording: false,
             spill: None,
-            in_flight: Vec::new(),
+            in_flight: InFlight::default(),
             region,
             pool,
             kernels: Arc::new(HostKernels::new("cpu", threads).with(own)),
@@ -58,10 +59,9 @@ impl Cpu {
     /// Errors (Internal) if a copy is under way that these bytes must wait for: every one if they are written, those to
     /// the arena if they are read.
     fn check(&self, what: &str, at: usize, bytes: usize, is_written: bool) -> Result<()> {
-        let meets = |c: &FileCopy| at < c.at + c.bytes && c.at < at + bytes;
-        match self.in_flight.iter().find(|(c, is_out)| (is_written || !is_out) && meets(c)) {
+        match self.in_flight.before(&Uses::of_range((at, at + bytes), is_written)).next() {
             None => Ok(()),
-            Some((c, _)) => {
+            Some((_, c)) => {
                 let text = format!("{what} at {at}..+{bytes} runs into copy {} at {}..+{}", c.number, c.at, c.bytes);
                 Err(Error::new(ErrorKind::Internal, text))
             }
@@ -132,7 +132,7 @@ impl Cpu {
         let first = self.region.first(copy.at, copy.bytes)?;
         let file = self.spill.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, "there is no spill file"))?;
         let slot = Slot { at: copy.file_at, bytes: copy.bytes };
-        self.in_flight.push((copy, is_out));
+        self.in_flight.push(copy, Uses::of_range((copy.at, copy.at + copy.bytes), !is_out));
         if is_out {
             // SAFETY: the region outlives the file. Until `wait_copy` has taken the copy off the list, `check` lets nobody
             // write these bytes.
@@ -165,7 +165,7 @@ impl Backend for Cpu {
     fn release(&mut self, from: usize, to: usize) {
         // What lies there is given up, but a copy must not come back after it.
         if self.check("a release", from, to.saturating_sub(from), true).is_err() {
-            self.spill.iter().for_each(|f| self.in_flight.iter().for_each(|c| drop(f.wait(c.0.number))));
+            self.spill.iter().for_each(|f| self.in_flight.keys().for_each(|c| drop(f.wait(c.number))));
         }
         self.comm.iter().for_each(CommThread::wait_all);
         // SAFETY: as in `launch`.
@@ -242,7 +242,7 @@ impl Backend for Cpu {
 
     fn wait_copy(&mut self, number: usize) -> Result<()> {
         let result = self.spill.as_ref().map_or(Ok(()), |f| f.wait(number).1);
-        self.in_flight.retain(|c| c.0.number != number);
+        self.in_flight.retain(|c| c.number != number);
         result
     }
 

@@ -463,7 +463,9 @@ impl Arena {
             let listed = match n.state {
                 State::Used(_) => true,
                 State::Free => last != Some(State::Free) && self.free.contains(&(n.bytes, n.start, at)),
-                State::Kept => self.kept.get(n.bytes / self.alignment.0).is_some_and(|k| k[n.end as usize].contains(&at)),
+                State::Kept => {
+                    self.kept.get(n.bytes / self.alignment.0).is_some_and(|k| k[n.end as usize].contains(&at))
+                }
             };
             if !listed {
                 return Err(format!("{n:?} is not merged or not indexed"));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use remat_device::{Event, Launch, StreamId};
+use remat_device::{Event, Launch, StreamId, Uses};
 use remat_types::SmallVec;
 
 /// Byte ranges that a piece of work reads and writes.
@@ -15,19 +15,22 @@ pub(super) struct Access {
     what: &'static str,
 }
 
+/// What a launch reads and writes.
+pub(super) fn uses(l: &Launch<'_>) -> Uses {
+    let y = l.y.iter().map(|b| (b.at, b.at + b.bytes));
+    // A donated input lies in its output.
+    let is_read = |i: usize| l.y.iter().all(|y| y.donated_from != Some(i));
+    let x = l.x.iter().enumerate().filter(|(i, _)| is_read(*i));
+    Uses {
+        reads: x.map(|(_, b)| (b.at, b.at + b.bytes)).collect(),
+        writes: y.chain(std::iter::once((l.workspace.0, l.workspace.0 + l.workspace.1))).collect(),
+    }
+}
+
 impl Access {
     pub(super) fn launch(l: &Launch<'_>, event: Event) -> Self {
-        let y = l.y.iter().map(|b| (b.at, b.at + b.bytes));
-        Access {
-            // A donated input lies in its output.
-            reads: (l.x.iter().enumerate())
-                .filter(|(i, _)| l.y.iter().all(|y| y.donated_from != Some(*i)))
-                .map(|(_, b)| (b.at, b.at + b.bytes))
-                .collect(),
-            writes: y.chain(std::iter::once((l.workspace.0, l.workspace.0 + l.workspace.1))).collect(),
-            event: Some(event),
-            what: l.op.label(),
-        }
+        let Uses { reads, writes } = uses(l);
+        Access { reads, writes, event: Some(event), what: l.op.label() }
     }
 
     pub(super) fn of_event(
@@ -53,16 +56,6 @@ impl Access {
     pub(super) fn shift(from: usize, to: usize, bytes: usize, event: Event) -> Self {
         let range = (from.min(to), from.max(to) + bytes);
         Access::of_event(SmallVec::new(), SmallVec::from_iter([range]), event, "shift")
-    }
-
-    /// The same ranges at another time.
-    pub(super) fn at(self, event: Event) -> Self {
-        Access { event: Some(event), ..self }
-    }
-
-    /// When its work is over; `None` for the host's.
-    pub(super) fn event(&self) -> Option<Event> {
-        self.event
     }
 
     pub(super) fn upload(at: usize, bytes: usize, event: Event) -> Self {

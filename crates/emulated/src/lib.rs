@@ -18,7 +18,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use remat_device::host::{self, Region};
-use remat_device::{Alignment, Backend, Buffer, Event, KernelSet, Launch, LaunchTime, Progress, ProgramLaunch, StreamId};
+use remat_device::{
+    Alignment, Backend, Buffer, Event, KernelSet, Launch, LaunchTime, ProgramLaunch, Progress, StreamId,
+};
 use remat_kernels::pool::Pool;
 use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
@@ -97,12 +99,24 @@ impl EmulatedOptions {
 enum Work {
     Launch(Box<Queued>),
     Piece(Box<Piece>),
-    Upload { at: usize, data: HostTensor },
+    Upload {
+        at: usize,
+        data: HostTensor,
+    },
     Wait(Event),
     Gate(Gate),
     /// A copy that is made if an event failed.
-    Restore { event: Event, from: usize, to: usize, bytes: usize },
-    Shift { from: usize, to: usize, bytes: usize },
+    Restore {
+        event: Event,
+        from: usize,
+        to: usize,
+        bytes: usize,
+    },
+    Shift {
+        from: usize,
+        to: usize,
+        bytes: usize,
+    },
 }
 
 /// A point that fails with others.

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use remat_device::ProgramOwner;
 use remat_device::host::{self, number};
 use remat_device::program::{Frame, Given, Machine, Origin, Place, Program, Span, Step, StepTimes, ValueView, Watch};
 use remat_device::{Backend, Buffer, Event, Launch, OutBuffer, ProgramLaunch, StreamId};
+use remat_device::{InFlight, ProgramOwner, Uses};
 use remat_kernels::pool::Pool;
 use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Layout, Result, Shape, SmallVec};
 
+use super::clocks;
 use super::queued::Queued;
 use super::{Access, Common, Delays, Emulated, Mutex, Work, lock};
 
@@ -109,15 +110,26 @@ enum Task {
 }
 
 impl Task {
+    fn uses(&self) -> Uses {
+        match self {
+            Task::Kernel(q) => clocks::uses(&q.launch()),
+            Task::Begin | Task::End => Uses::default(),
+            Task::Copy { from, to } => {
+                Uses { reads: SmallVec::from_iter([from.ends()]), writes: SmallVec::from_iter([to.ends()]) }
+            }
+            Task::FillZero(to) | Task::Write { to, .. } => Uses::of_range(to.ends(), true),
+        }
+    }
+
     fn access(&self, event: Event) -> Access {
-        let none = || SmallVec::new();
-        let (reads, writes, what) = match self {
+        let what = match self {
             Task::Kernel(q) => return Access::launch(&q.launch(), event),
-            Task::Begin | Task::End => (none(), SmallVec::new(), "program"),
-            Task::Copy { from, to } => (SmallVec::from_iter([from.ends()]), SmallVec::from_iter([to.ends()]), "copy"),
-            Task::FillZero(to) => (none(), SmallVec::from_iter([to.ends()]), "fill"),
-            Task::Write { to, .. } => (none(), SmallVec::from_iter([to.ends()]), "write"),
+            Task::Begin | Task::End => "program",
+            Task::Copy { .. } => "copy",
+            Task::FillZero(_) => "fill",
+            Task::Write { .. } => "write",
         };
+        let Uses { reads, writes } = self.uses();
         Access::of_event(reads, writes, event, what)
     }
 }
@@ -211,8 +223,8 @@ struct Running<'d> {
     begun: Event,
     /// Streams that wait for the beginning.
     joined: SmallVec<[bool; 4]>,
-    /// Pieces that those to come may conflict with.
-    queued: Vec<Access>,
+    /// Pieces that those to come may have to wait for.
+    queued: InFlight<Event>,
     /// Pieces before those.
     passed: SmallVec<[Event; 4]>,
     count: usize,
@@ -230,7 +242,7 @@ impl<'d> Running<'d> {
             stream: l.stream,
             begun: Event::REACHED,
             joined: SmallVec::from_elem(false, device.queued.len()),
-            queued: Vec::new(),
+            queued: InFlight::default(),
             passed: SmallVec::new(),
             count: 0,
             arena: Extent { at, bytes: workspace_bytes.min(bytes) },
@@ -267,7 +279,7 @@ impl<'d> Running<'d> {
             self.run.fail(|| self.device.common.fault(self.run.located(e)));
         }
         for stream in 0..self.joined.len() {
-            let last = self.queued.iter().rev().filter_map(Access::event).find(|e| usize::from(e.stream.0) == stream);
+            let last = self.queued.keys().rev().find(|e| usize::from(e.stream.0) == stream).copied();
             last.into_iter().for_each(|e| self.device.wait(self.stream, e));
         }
         self.step = self.run.ns.len() - 1;
@@ -288,17 +300,17 @@ impl<'d> Running<'d> {
         if !std::mem::replace(&mut self.joined[at], true) {
             self.device.wait(stream, self.begun);
         }
-        let access = task.access(Event::REACHED);
+        let uses = task.uses();
         for other in (0..streams).filter(|s| *s != at) {
-            let is_needed = |o: &&Access| {
-                o.event().is_some_and(|e| usize::from(e.stream.0) == other) && (self.is_update || o.conflicts(&access))
+            let is_there = |e: &&Event| usize::from(e.stream.0) == other;
+            let before = match self.is_update {
+                true => self.queued.keys().rev().find(is_there),
+                false => self.queued.before(&uses).rev().map(|(_, e)| e).find(is_there),
             };
-            if let Some(before) = self.queued.iter().rev().find(is_needed).and_then(Access::event) {
-                self.device.wait(stream, before);
-            }
+            before.copied().into_iter().for_each(|e| self.device.wait(stream, e));
         }
         let event = self.submit(stream, task);
-        self.queued.push(access.at(event));
+        self.queued.push(event, uses);
         if self.queued.len() >= QUEUED_MAX {
             self.passed = self.device.barrier();
             self.queued.clear();
@@ -310,7 +322,8 @@ impl<'d> Running<'d> {
     fn read(&mut self, from: Extent, dtype: DType, shape: &Shape) -> Result<HostTensor> {
         let access = Access::by_host(from.at, from.bytes, false);
         self.device.reach(self.begun);
-        let writers = self.queued.iter().filter(|o| o.conflicts(&access)).filter_map(Access::event);
+        let uses = Uses::of_range(from.ends(), false);
+        let writers = self.queued.before(&uses).map(|(_, e)| *e);
         for e in writers.chain(self.passed.iter().copied()).collect::<SmallVec<[Event; 8]>>() {
             self.device.reach(e);
         }

@@ -21,9 +21,9 @@ mod testing;
 pub use remat_device as device;
 pub use remat_device::spill::SpillTo;
 pub use remat_device::{
-    Alignment, Arena, ArenaFigures, Backend, Block, Buffer, CommSpan, Communication, End, Event, FileCopy,
-    HostKernel, HostKernels, KernelKind, KernelRegistry, KernelSet, Launch, LaunchTime, OutBuffer, Owner,
-    ProgramLaunch, Segment, StreamId, ValueView,
+    Alignment, Arena, ArenaFigures, Backend, Block, Buffer, CommSpan, Communication, End, Event, FileCopy, HostKernel,
+    HostKernels, KernelKind, KernelRegistry, KernelSet, Launch, LaunchTime, OutBuffer, Owner, ProgramLaunch, Segment,
+    StreamId, ValueView,
 };
 /// Tracing of eager programs into graphs.
 pub mod tracing {

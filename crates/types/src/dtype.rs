@@ -529,11 +529,7 @@ mod tests {
             let [low, high] = [below, below + 1].map(|b| of_bits(b).to_f64());
             let step = if high.is_finite() { high - low } else { low - of_bits(below - 1).to_f64() };
             let middle = low + step / 2.0;
-            for (v, want) in [
-                (middle.next_down(), below),
-                (middle, below + below % 2),
-                (middle.next_up(), below + 1),
-            ] {
+            for (v, want) in [(middle.next_down(), below), (middle, below + below % 2), (middle.next_up(), below + 1)] {
                 assert_eq!(to_bits(T::from_f64(v)), want, "{v:e}");
                 assert_eq!(to_bits(T::from_f64(-v)), want | 0x8000, "-{v:e}");
             }

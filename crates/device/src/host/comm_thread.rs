@@ -8,7 +8,6 @@
 //! collective's error.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -17,10 +16,9 @@ use remat_kernels::pool::Pool;
 use remat_ops::OpRef;
 use remat_types::{CallSite, DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
 
-use super::operands::{Input, Operands, Output, Range, contained, with_operands};
+use crate::in_flight::{Bytes, InFlight, Uses};
 
-/// Addresses of bytes: from, to.
-type Bytes = (usize, usize);
+use super::operands::{Input, Operands, Output, Range, contained, with_operands};
 
 /// What collectives took that a device ran beside its kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,26 +70,13 @@ struct Done {
     span: CommSpan,
 }
 
-/// What a collective under way reads and writes.
-struct InFlight {
-    reads: SmallVec<[Bytes; 2]>,
-    y: SmallVec<[Bytes; 1]>,
-    workspace: Bytes,
-}
-
-impl InFlight {
-    fn writes(&self, bytes: Bytes) -> bool {
-        self.y.iter().chain([&self.workspace]).any(|b| overlap(*b, bytes))
-    }
-
-    fn reads(&self, bytes: Bytes) -> bool {
-        self.reads.iter().any(|b| overlap(*b, bytes))
-    }
-}
+/// Addresses of a collective's outputs.
+type Outputs = SmallVec<[Bytes; 1]>;
 
 #[derive(Default)]
 struct State {
-    in_flight: VecDeque<InFlight>,
+    /// Collectives under way.
+    in_flight: InFlight<Outputs>,
     /// What could not be written.
     failed: Vec<(Bytes, Error)>,
     /// The first failure of which nobody was told.
@@ -140,10 +125,10 @@ impl CommThread {
         let (inputs, outputs) = o.counts();
         let workspace = o.workspace()?;
         let mut call = Call { op: op.clone(), site, x: SmallVec::new(), y: SmallVec::new(), workspace };
-        let mut flight = InFlight { reads: SmallVec::new(), y: SmallVec::new(), workspace: workspace.addresses() };
+        let (mut made, mut uses) = (Outputs::new(), Uses::of_range(workspace.addresses(), true));
         for j in 0..outputs {
             let (dtype, shape, range, holds) = o.output(j)?;
-            flight.y.push(range.addresses());
+            made.push(range.addresses());
             call.y.push((dtype, shape.clone(), range, holds));
         }
         for i in 0..inputs {
@@ -153,13 +138,14 @@ impl CommThread {
             if let Some(read) = range.or_else(taken) {
                 self.before(read, false)?;
             }
-            flight.reads.extend(range.map(Range::addresses));
+            uses.reads.extend(range.map(Range::addresses));
             call.x.push((dtype, layout.clone(), range));
         }
         let ended = || Error::new(ErrorKind::Internal, "the thread of collectives has ended");
         // those before it run before it: what it writes they have left
         self.calls.as_ref().and_then(|calls| calls.send(call).ok()).ok_or_else(ended)?;
-        self.state.borrow_mut().in_flight.push_back(flight);
+        uses.writes.extend(made.iter().copied());
+        self.state.borrow_mut().in_flight.push(made, uses);
         Ok(())
     }
 
@@ -191,8 +177,7 @@ impl CommThread {
             return Ok(());
         }
         let bytes = range.addresses();
-        let meets = |f: &InFlight| f.writes(bytes) || is_written && f.reads(bytes);
-        let last = self.state.borrow().in_flight.iter().rposition(meets);
+        let last = self.state.borrow().in_flight.before(&Uses::of_range(bytes, is_written)).next_back().map(|f| f.0);
         if let Some(last) = last {
             self.wait(last + 1);
         }
@@ -242,9 +227,9 @@ impl CommThread {
         let start_ns = self.opened.elapsed().as_nanos() as u64;
         for _ in 0..n {
             let state = &mut *self.state.borrow_mut();
-            let Some(flight) = state.in_flight.pop_front() else { break };
+            let Some((made, uses)) = state.in_flight.pop() else { break };
             let done = self.done.recv();
-            state.end(&flight, done.unwrap_or_else(|_| Done::lost()), start_ns);
+            state.end(&made, &uses, done.unwrap_or_else(|_| Done::lost()), start_ns);
         }
     }
 
@@ -279,14 +264,14 @@ impl CommThread {
 
 impl State {
     /// A collective has ended for which the device has waited since then.
-    fn end(&mut self, flight: &InFlight, done: Done, waits_since_ns: u64) {
+    fn end(&mut self, made: &Outputs, uses: &Uses, done: Done, waits_since_ns: u64) {
         let CommSpan { start_ns, duration_ns, .. } = done.span;
         self.figures.busy_ns += duration_ns;
         self.figures.exposed_ns += (start_ns + duration_ns).saturating_sub(start_ns.max(waits_since_ns));
         self.spans.iter_mut().for_each(|spans| spans.push(done.span));
-        self.failed.retain(|f| !flight.writes(f.0));
+        self.failed.retain(|f| !uses.writes.iter().any(|b| overlap(*b, f.0)));
         if let Err(e) = done.result {
-            self.failed.extend(flight.y.iter().map(|y| (*y, e.clone())));
+            self.failed.extend(made.iter().map(|y| (*y, e.clone())));
             self.untold.get_or_insert(e);
         }
     }

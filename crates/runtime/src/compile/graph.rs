@@ -270,7 +270,8 @@ fn fitted(graph: Graph, cx: &CompileCx, to: &SpillTo) -> Result<(Executable, Exe
         Ok(fits) => return settled(fits, graph, cx),
         Err(e) => e,
     };
-    let all = graph.value_ids().map(|v| cx.kernels.alignment().pad(graph.fact(v).bytes())).fold(0, usize::saturating_add);
+    let all =
+        graph.value_ids().map(|v| cx.kernels.alignment().pad(graph.fact(v).bytes())).fold(0, usize::saturating_add);
     let mut bytes = 0;
     while bytes < all {
         // what is missing, and then more and more: those in use together lie in the workspace

@@ -231,7 +231,12 @@ fn weights_that_do_not_fit_are_read_from_a_file_in_every_run() {
         let cx = CompileCx { spill, ..CompileCx::alone(1, &options) };
         let compiled = CompiledGraph::new(weighty(layers, side), &cx, &options)?;
         let e = compiled.executable().clone();
-        let given = RunBudget { bytes: 0, fixed_bytes: 0 }.beside_workspace(e.graph(), Beside::default(), true, remat_device::Alignment::HOST);
+        let given = RunBudget { bytes: 0, fixed_bytes: 0 }.beside_workspace(
+            e.graph(),
+            Beside::default(),
+            true,
+            remat_device::Alignment::HOST,
+        );
         let reads = e.graph().nodes().iter().filter(|n| n.op.label() == "read_constant").count();
         let mut s = Session::new(e.clone())?;
         let x = s.input_as_mut::<f32>(0)?;

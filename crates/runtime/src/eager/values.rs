@@ -12,8 +12,8 @@ use super::memory::table::{Input, Slot, StorageId, StorageView};
 use super::schedule::Needs;
 use super::worker::Worker;
 use crate::report::Kind;
+use remat_device::End;
 use remat_device::{Buffer, Event, StreamId};
-use remat_device::{End};
 
 impl Worker {
     pub(super) fn put(&mut self, data: &HostTensor, kind: Kind, stream: StreamId) -> Result<StorageId> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use remat_graph::ir::Graph;
 use remat_types::{HostTensor, Result, SharedBytes};
 
-use remat_device::host::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
 use remat_device::Alignment;
+use remat_device::host::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
 
 /// A part of the mapping that is written no more.
 struct Part {
@@ -130,7 +130,11 @@ mod tests {
         let graph = sum(&[ramp(1), ramp(8), kept.clone()]);
         let exe = Arc::new(Executable::new(graph, 1).expect("builds"));
         let at = addresses(&exe);
-        assert_eq!((at[0] % HUGE_PAGE_BYTES, at[1] - at[0]), (0, Alignment::HOST.pad(ELEMS * 4)), "one after the other: {at:x?}");
+        assert_eq!(
+            (at[0] % HUGE_PAGE_BYTES, at[1] - at[0]),
+            (0, Alignment::HOST.pad(ELEMS * 4)),
+            "one after the other: {at:x?}"
+        );
         assert_eq!(at[2], kept.bytes().as_ptr().addr(), "what others hold is not copied");
         let want: Vec<f32> = (0..ELEMS).map(|i| [1, 8, 400].map(|k| ((i + k) % 1009) as f32).iter().sum()).collect();
         assert_eq!(result(&exe), want);

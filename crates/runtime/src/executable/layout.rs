@@ -11,8 +11,8 @@ use super::build::{Lowered, Parts, Root, Temp, UnplacedCall, lower};
 use super::planned::{self, PlacedCall};
 use super::spill::Spill;
 use super::{Executable, ExecutableOptions, MemoryFigures, PlanTimes};
-use remat_device::KernelSet;
 use remat_device::Alignment;
+use remat_device::KernelSet;
 use remat_device::program::StepTimes;
 use remat_device::program::{Copies, beyond};
 use remat_device::program::{Operand, OutputSlot, Place, Program, ProgramParts, Step};
@@ -46,7 +46,9 @@ pub(super) fn build(
     let beside = in_order(&lowered, &beside(&lowered), kernels.alignment());
     // collectives that run beside need more, which is not worth a recomputation
     let placed = match options.workspace_limit {
-        Some(limit) if beside.arena_bytes > limit => in_order(&lowered, &one_after_the_other(&lowered), kernels.alignment()),
+        Some(limit) if beside.arena_bytes > limit => {
+            in_order(&lowered, &one_after_the_other(&lowered), kernels.alignment())
+        }
         _ => beside,
     };
     match options.workspace_limit {

@@ -62,7 +62,10 @@ fn pure_mlp0() {
         b.output(v, "y");
         let f = ready(b).figures();
         // the first reads the input and the last writes the output
-        assert_eq!((f.arena_bytes, f.lower_bound_bytes), (2 * Alignment::HOST.pad(row().bytes()), 2 * Alignment::HOST.pad(row().bytes())));
+        assert_eq!(
+            (f.arena_bytes, f.lower_bound_bytes),
+            (2 * Alignment::HOST.pad(row().bytes()), 2 * Alignment::HOST.pad(row().bytes()))
+        );
     }
 }
 

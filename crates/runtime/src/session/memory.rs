@@ -77,12 +77,17 @@ impl Block {
         let Some(memory) = &mut self.memory else {
             // A plain empty slice begins at address 1, where no wider element may lie.
             // SAFETY: not null, aligned and of no bytes.
-            return Ok(unsafe { std::slice::from_raw_parts_mut(std::ptr::without_provenance_mut(Alignment::HOST.bytes()), 0) });
+            return Ok(unsafe {
+                std::slice::from_raw_parts_mut(std::ptr::without_provenance_mut(Alignment::HOST.bytes()), 0)
+            });
         };
         let all: &mut [u8] = memory;
         let (at, has) = (all.as_ptr().align_offset(Alignment::HOST.bytes()), all.len());
         let small = || {
-            let text = format!("the session's memory has {has} bytes, and {} were asked for", self.bytes + Alignment::HOST.bytes());
+            let text = format!(
+                "the session's memory has {has} bytes, and {} were asked for",
+                self.bytes + Alignment::HOST.bytes()
+            );
             Error::new(ErrorKind::Value, text)
         };
         all.get_mut(at..at.saturating_add(self.bytes)).ok_or_else(small)

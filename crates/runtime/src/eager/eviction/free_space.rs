@@ -8,7 +8,7 @@ use crate::eager::memory::table::{Storage, StorageId};
 use crate::eager::worker::Worker;
 use crate::report::Kind;
 use crate::slab::Key;
-use remat_device::{Segment};
+use remat_device::Segment;
 
 /// Segments that a decision looks at: its time must not grow with the number of storages, and a part of many of them has
 /// some that cost next to nothing. What is decided among so many, or fewer, is as if all were looked at.
@@ -31,7 +31,8 @@ impl Worker {
         if self.eviction.is_canonical() {
             // The schedule, or the rehearsal, that the worker repeats counts on every resident storage but staging buffers. So staging
             // buffers give way before the worker evicts, and the worker evicts nothing for a staging buffer.
-            let has_room = |w: &Worker| w.memory.arena().in_use() + w.alignment().pad(bytes) <= w.memory.arena().capacity();
+            let has_room =
+                |w: &Worker| w.memory.arena().in_use() + w.alignment().pad(bytes) <= w.memory.arena().capacity();
             while !has_room(self) && self.a_charge_gives_way(Some(for_whom)) {}
             let may_evict = self.table[for_whom].kind != Kind::Staging;
             return match (may_evict || has_room(self)) && self.evict_oldest(self.alignment().pad(bytes))? {
@@ -188,8 +189,7 @@ impl Worker {
             self.budget = Some(bytes);
             return Ok(());
         }
-        let over =
-            self.memory.arena().in_use().saturating_sub(self.alignment().cut(bytes));
+        let over = self.memory.arena().in_use().saturating_sub(self.alignment().cut(bytes));
         if over > 0 {
             let free: usize = self.memory.arena().capacity() - self.memory.arena().in_use();
             self.begin_decision();

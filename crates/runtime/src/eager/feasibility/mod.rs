@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::eager::failure::OpFailure;
 use crate::eager::memory::table::{Recipe, RecipeId, Storage, StorageId, Table};
 use crate::eager::worker::Worker;
-use remat_device::{Block};
+use remat_device::Block;
 
 /// What must be made before a storage, and may need too much, is looked for among so many recipes.
 const BEFORE_MAX: usize = 16;

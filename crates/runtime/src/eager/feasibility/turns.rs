@@ -110,8 +110,10 @@ impl Worker {
         }
         *left -= 1;
         let outputs: usize = r.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
-        let inputs: usize =
-            (self.turns(&r.x, None).iter()).filter(|s| !held.contains(s)).map(|s| self.alignment().pad(self.table[*s].bytes)).sum();
+        let inputs: usize = (self.turns(&r.x, None).iter())
+            .filter(|s| !held.contains(s))
+            .map(|s| self.alignment().pad(self.table[*s].bytes))
+            .sum();
         let running = inputs + outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes);
         running.max(self.making_beside(&r.x, r.first, held, left)).min(r.from_nothing_bytes)
     }

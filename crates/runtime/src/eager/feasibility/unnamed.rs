@@ -147,7 +147,8 @@ impl Worker {
         let is_unnamed = |s: &Storage| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty();
         let mut unnamed: Vec<_> = self.table.storages().filter(|(_, s)| is_unnamed(s)).collect();
         unnamed.sort_unstable_by_key(|u| u.1.number);
-        let leaves: Vec<(StorageId, usize)> = unnamed.into_iter().map(|(id, s)| (id, self.alignment().pad(s.bytes))).collect();
+        let leaves: Vec<(StorageId, usize)> =
+            unnamed.into_iter().map(|(id, s)| (id, self.alignment().pad(s.bytes))).collect();
         let mut sets = self.results_in_common(&leaves, times);
         sets.extend(leaves.iter().filter_map(|(id, bytes)| Some((self.smaller_results(*id, *bytes)?, *bytes))));
         for (results, _) in &mut sets {

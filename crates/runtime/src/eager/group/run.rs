@@ -17,7 +17,7 @@ use crate::eager::step_planner::CommandKind;
 use crate::eager::update::whole;
 use crate::eager::worker::Worker;
 use crate::report::Kind;
-use remat_device::{Event};
+use remat_device::Event;
 
 impl Worker {
     pub(in crate::eager) fn run_group(&mut self, mut g: CommandGroup) {
@@ -400,7 +400,8 @@ impl Worker {
                 a.x[i].1 && storage.handles == 1 && storage.pins == 0 && self.is_whole(&known, at, &a.facts[j])
             })
         };
-        let outputs = (0..a.facts.len()).filter(|j| !is_in_place(*j)).map(|j| self.alignment().pad(a.facts[j].bytes())).sum();
+        let outputs =
+            (0..a.facts.len()).filter(|j| !is_in_place(*j)).map(|j| self.alignment().pad(a.facts[j].bytes())).sum();
         let scratch = match known.len() == x.len() {
             true => self.scratch_bytes(&a.op, &known, a.workspace_bytes),
             // What the group makes itself is contiguous.

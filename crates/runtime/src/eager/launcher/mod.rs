@@ -18,7 +18,7 @@ use self::host_runs::HostRuns;
 use self::timings::Timings;
 use super::memory::table::RecipeId;
 use crate::report::OpTime;
-use remat_device::{Backend, Event, KernelSet, StreamId};
+use remat_device::{Backend, Event, InFlight, KernelSet, StreamId, Uses};
 
 use op_costs::CostId;
 pub(super) use run::Call;
@@ -36,8 +36,8 @@ pub(super) struct Launcher {
     contiguous: OpRef,
     timings: Timings,
     host_runs: HostRuns,
-    /// Freed ranges that work in flight may still use: (start, end, last use).
-    hazards: Vec<(usize, usize, Event)>,
+    /// Freed ranges that work in flight may still use, by their last uses.
+    hazards: InFlight<Event>,
     /// On asynchronous devices, the last event of each stream, now and at the last step mark.
     last_events: Vec<Event>,
     step_marks: Vec<Event>,
@@ -55,7 +55,7 @@ impl Launcher {
             contiguous: OpRef::new(Contiguous),
             timings: Timings::default(),
             host_runs: HostRuns::default(),
-            hazards: Vec::new(),
+            hazards: InFlight::default(),
             last_events: Vec::new(),
             step_marks: Vec::new(),
             host_waits: 0,
@@ -105,7 +105,7 @@ impl Launcher {
 
     /// A range is free; what was queued may still use it.
     pub(super) fn free_range(&mut self, start: usize, end: usize, touched: &[Event]) {
-        self.hazards.extend(touched.iter().map(|&e| (start, end, e)));
+        touched.iter().for_each(|&e| self.hazards.push(e, Uses::of_range((start, end), true)));
         if self.hazards.len() > HAZARDS_MAX {
             self.order_streams();
         }
@@ -162,8 +162,8 @@ impl Launcher {
 
     /// Makes `stream` wait for uses, on other streams, of a range that was free.
     pub(super) fn wait_for_range(&mut self, start: usize, end: usize, stream: StreamId) {
-        for &(from, to, event) in &self.hazards {
-            if from < end && start < to && event.stream != stream {
+        for (_, &event) in self.hazards.before(&Uses::of_range((start, end), true)) {
+            if event.stream != stream {
                 self.device.wait(stream, event);
             }
         }

@@ -67,7 +67,11 @@ pub(in crate::eager) fn workspace_bytes(op: &OpRef, x: &[&Fact], kernels: &Arc<d
         return with_constants(p.workspace_bytes, if is_put { p.constant_bytes() } else { 0 }, kernels.alignment());
     }
     match control_flow::flow(op, kernels) {
-        Some(f) => with_constants(f.workspace_bytes(), if kernels.holds_constants() { f.constant_bytes() } else { 0 }, kernels.alignment()),
+        Some(f) => with_constants(
+            f.workspace_bytes(),
+            if kernels.holds_constants() { f.constant_bytes() } else { 0 },
+            kernels.alignment(),
+        ),
         None => kernels.workspace(&**op, x),
     }
 }

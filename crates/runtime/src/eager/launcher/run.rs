@@ -13,7 +13,7 @@ use crate::eager::worker::Worker;
 use crate::executable::Executable;
 use crate::profile::{Lane, Span};
 use crate::report::Kind;
-use remat_device::{Block};
+use remat_device::Block;
 use remat_device::{Buffer, Event, Launch, OutBuffer, StreamId};
 
 /// What to run: inputs resident and pinned, outputs placed and pinned.

@@ -15,8 +15,8 @@ use super::{Followed, Mode};
 use crate::eager::memory::table::{HeldBy, Input, RecipeId, StorageId};
 use crate::eager::replay::ReplayOptions;
 use crate::eager::worker::Worker;
+use remat_device::Block;
 use remat_device::spill::BLOCK_BYTES;
-use remat_device::{Block};
 
 /// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
 const SMALL_SHARE: usize = 64;
