@@ -34,6 +34,11 @@ pub trait Backend: Send {
         false
     }
 
+    /// True if its memory is the host's: staging buffers count against its budget then, else against the host's.
+    fn shares_host_memory(&self) -> bool {
+        true
+    }
+
     /// Threads a kernel may use.
     fn threads(&self) -> usize;
 

@@ -28,6 +28,7 @@ pub use file::{Flight, Slot, SpillFile};
 pub struct SpillTo {
     folder: PathBuf,
     rates: SpillRates,
+    most_bytes: u64,
 }
 
 impl SpillTo {
@@ -37,7 +38,7 @@ impl SpillTo {
     pub fn measure(folder: impl Into<PathBuf>) -> Result<SpillTo> {
         let folder = folder.into();
         let rates = measure(&folder).map_err(|e| failed("measure", &folder, &e))?;
-        Ok(SpillTo { folder, rates })
+        Ok(SpillTo { folder, rates, most_bytes: u64::MAX })
     }
 
     /// For a folder on whose speed plans may count. Errors (Value): a rate of zero.
@@ -45,7 +46,23 @@ impl SpillTo {
         if !rates.is_possible() {
             return Err(Error::new(ErrorKind::Value, format!("{rates:?}: both must be positive")));
         }
-        Ok(SpillTo { folder: folder.into(), rates })
+        Ok(SpillTo { folder: folder.into(), rates, most_bytes: u64::MAX })
+    }
+
+    /// The same with files of at most so many bytes each: an eager device has one, and each executable one for each run at a time.
+    /// What does not fit is computed again.
+    pub fn at_most(self, bytes: u64) -> SpillTo {
+        SpillTo { most_bytes: bytes, ..self }
+    }
+
+    /// The most bytes that a file may have.
+    pub fn most_bytes(&self) -> u64 {
+        self.most_bytes
+    }
+
+    /// The same folder at other rates. Errors (Value): a rate of zero.
+    pub fn at_rates(&self, rates: SpillRates) -> Result<SpillTo> {
+        Ok(SpillTo::with_rates(self.folder.clone(), rates)?.at_most(self.most_bytes))
     }
 
     /// True if files of this folder are kept in memory (tmpfs, ramfs): a copy there takes what it is to save. Known on Linux alone.

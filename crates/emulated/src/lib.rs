@@ -471,6 +471,10 @@ impl Backend for Emulated {
         true
     }
 
+    fn shares_host_memory(&self) -> bool {
+        false
+    }
+
     fn threads(&self) -> usize {
         1
     }

@@ -63,5 +63,5 @@ pub type Charge = HostReservation;
 #[deprecated(note = "renamed to OpTime")]
 pub type OpRecompute = OpTime;
 
-pub use report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
+pub use report::{HolderBytes, Kind, MemoryReport, MemoryUse, OpTime, Stats};
 pub use session::{Allocate, RunHooks, RunResult, Session, SessionMemory, SessionOptions, Workspace};

@@ -52,6 +52,9 @@ pub enum Foresight {
 pub struct DeviceOptions {
     /// Bytes the device may ever use; `None` for as much as the machine has. Default: `None`.
     pub budget_bytes: Option<usize>,
+    /// Bytes of host memory that staging buffers may use on a device whose memory is not the host's; on the CPU they count
+    /// against `budget_bytes`. Default: `None`, for as much as the machine has.
+    pub host_budget_bytes: Option<usize>,
     /// Compute threads, the worker included; at least 1. Default: the number of cores.
     pub threads: usize,
     /// Commands that may wait before a caller is held back. Default: 1024.
@@ -104,6 +107,7 @@ impl Default for DeviceOptions {
     fn default() -> Self {
         DeviceOptions {
             budget_bytes: None,
+            host_budget_bytes: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             queue_capacity: 1024,
             async_level: AsyncLevel::Full,
@@ -133,6 +137,7 @@ impl DeviceOptions {
             let text = format!("threads is {}, must be 1 to {MAX_THREADS}", self.threads);
             return Err(Error::new(ErrorKind::Value, text));
         }
+        check_budget(self.host_budget_bytes)?;
         check_budget(self.budget_bytes)?;
         if self.queue_capacity == 0 {
             return Err(Error::new(ErrorKind::Value, "queue_capacity is 0, must be at least 1"));

@@ -52,6 +52,38 @@ impl Kind {
     }
 }
 
+/// How much is used of a kind of memory beside the device's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// The most that may be used.
+    pub budget_bytes: Option<u64>,
+    /// Used now.
+    pub in_use_bytes: u64,
+    /// The most that was ever used at once.
+    pub peak_bytes: u64,
+}
+
+impl MemoryUse {
+    pub(crate) fn new(budget_bytes: Option<u64>) -> Self {
+        MemoryUse { budget_bytes, ..MemoryUse::default() }
+    }
+
+    /// Uses so many bytes more. False, and nothing is used, where the budget has no room for them.
+    pub(crate) fn take(&mut self, bytes: u64) -> bool {
+        let in_use = self.in_use_bytes.saturating_add(bytes);
+        if self.budget_bytes.is_some_and(|budget| in_use > budget) {
+            return false;
+        }
+        self.in_use_bytes = in_use;
+        self.peak_bytes = self.peak_bytes.max(in_use);
+        true
+    }
+
+    pub(crate) fn give_back(&mut self, bytes: u64) {
+        self.in_use_bytes = self.in_use_bytes.saturating_sub(bytes);
+    }
+}
+
 /// Bytes by holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderBytes {
@@ -119,6 +151,12 @@ pub struct Stats {
     /// Time of that in which the device waited for them.
     #[serde(default)]
     pub exposed_communication_ns: u64,
+    /// Host memory of staging buffers, on a device whose memory is not the host's; on others they count as the device's.
+    #[serde(default)]
+    pub pinned_host: Option<MemoryUse>,
+    /// The spill file of eager steps, if there is one.
+    #[serde(default)]
+    pub spill_file: Option<MemoryUse>,
     /// Storages evicted for room.
     pub evictions: u64,
     /// Bytes evicted for room.

@@ -108,7 +108,8 @@ impl<'g> Walk<'g> {
             }
         }
         let (g, unit) = (self.graph, self.kernels.alignment());
-        let fixed = g.value_ids().filter(|v| g.producer(*v).is_none()).map(|v| unit.pad(g.fact(v).bytes()) as u64).sum();
+        let fixed =
+            g.value_ids().filter(|v| g.producer(*v).is_none()).map(|v| unit.pad(g.fact(v).bytes()) as u64).sum();
         let interval = |l: &Lifetime| Interval { storage: None, start: l.start, end: l.end, bytes: l.bytes };
         let load = lifetime::Lifetimes::of(self.lifetimes.iter().map(interval).collect(), calls.len()).load;
         Lifetimes { fixed_bytes: fixed, lifetimes: self.lifetimes, load: load.into_iter().map(|b| b + fixed).collect() }

@@ -54,6 +54,11 @@ impl Copies {
         self.slots.len() - 1
     }
 
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.slots.last().map_or(0, |s| s.at + s.bytes as u64)
+    }
+
     fn bytes(&self, is_counted: impl Fn(&CopyStep) -> bool) -> usize {
         let of = |m: &CopyStep| match m {
             CopyStep::Out { slot, .. } | CopyStep::In { slot, .. } | CopyStep::Wait { slot } => self.slots[*slot].bytes,

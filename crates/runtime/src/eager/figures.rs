@@ -18,6 +18,8 @@ impl Worker {
         self.stats.tensors = self.table.tensor_count();
         self.stats.storages = self.table.storage_count();
         self.stats.recipes = self.table.recipe_count();
+        self.stats.pinned_host = self.pinned_host;
+        self.stats.spill_file = self.spills.used();
         self.stats.host_waits = self.launcher.host_waits();
         self.stats.spill_failure = self.spills.failure().map(Error::to_string);
         let communication = self.launcher.device().communication();
@@ -76,6 +78,7 @@ impl Worker {
         self.memory.reset_peak();
         self.stats = Stats::default();
         self.recomputed.clear();
+        self.pinned_host.iter_mut().for_each(|used| used.peak_bytes = used.in_use_bytes);
         self.reset_communication = self.launcher.device().communication();
         self.launcher.reset_figures();
     }

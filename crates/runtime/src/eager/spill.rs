@@ -15,6 +15,7 @@ use super::memory::table::StorageId;
 use super::worker::Worker;
 use crate::eager::step_planner::Local;
 use crate::options::Foresight as Planning;
+use crate::report::MemoryUse;
 use remat_device::End;
 use remat_device::FileCopy;
 use remat_device::spill::BLOCK_BYTES;
@@ -41,6 +42,11 @@ struct Taken {
     number: u32,
 }
 
+/// What a copy takes of the file.
+fn file_bytes(bytes: usize) -> u64 {
+    bytes.next_multiple_of(BLOCK_BYTES) as u64
+}
+
 /// Ranges of the file that hold copies, in order. There are few at a time.
 #[derive(Debug, Default)]
 struct Slots {
@@ -52,7 +58,7 @@ struct Slots {
 impl Slots {
     /// The first range of whole blocks that is free, under a number of its own.
     fn take(&mut self, bytes: usize) -> Taken {
-        let bytes = bytes.next_multiple_of(BLOCK_BYTES) as u64;
+        let bytes = file_bytes(bytes);
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
@@ -72,9 +78,12 @@ impl Slots {
         self.taken.iter().find(|t| t.number == number).map(|t| t.at)
     }
 
-    fn give_back(&mut self, number: u32) {
+    /// Ends a copy; how many bytes it had.
+    fn give_back(&mut self, number: u32) -> u64 {
+        let bytes = self.taken.iter().find(|t| t.number == number).map_or(0, |t| t.bytes);
         self.taken.retain(|t| t.number != number);
         self.vacant.push(number);
+        bytes
     }
 }
 
@@ -82,6 +91,7 @@ impl Slots {
 #[derive(Default)]
 pub(super) struct Spills {
     is_open: bool,
+    used: MemoryUse,
     slots: Slots,
     /// Storages with a copy that was not waited for.
     in_flight: Vec<StorageId>,
@@ -92,6 +102,11 @@ pub(super) struct Spills {
 }
 
 impl Spills {
+    /// How much of the file is used, if there is one.
+    pub(super) fn used(&self) -> Option<MemoryUse> {
+        self.is_open.then_some(self.used)
+    }
+
     /// Why nothing is copied to the file any more.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
@@ -106,6 +121,7 @@ impl Worker {
             && !self.spills.is_open
         {
             self.spills.is_open = self.launcher.device().open_spill(to)?;
+            self.spills.used.budget_bytes = Some(to.most_bytes()).filter(|most| *most < u64::MAX);
         }
         Ok(())
     }
@@ -137,6 +153,9 @@ impl Worker {
             return;
         }
         let (at, bytes) = (s.start(), s.bytes);
+        if !self.spills.used.take(file_bytes(bytes)) {
+            return;
+        }
         let slot = self.spills.slots.take(bytes);
         let number = slot.number;
         self.table[id].copied = Some(Copied { number, way: Way::Leaving });
@@ -244,7 +263,7 @@ impl Worker {
     pub(super) fn drop_copy(&mut self, id: StorageId) {
         self.wait_copies_of(id);
         if let Some(copied) = self.table[id].copied.take() {
-            self.spills.slots.give_back(copied.number);
+            self.spills.used.give_back(self.spills.slots.give_back(copied.number));
         }
     }
 

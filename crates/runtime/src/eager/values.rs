@@ -3,7 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_types::{CallSite, Error, ErrorKind, Fact, HostTensor, Result, SmallVec, smallvec};
+use remat_types::{
+    BudgetShortfall, CallSite, Error, ErrorKind, Fact, HostTensor, PinnedBytes, Result, SmallVec, smallvec,
+};
 
 use super::device::GiveWay;
 use super::failure::{Failure, OpFailure};
@@ -11,7 +13,7 @@ use super::handle::TensorId;
 use super::memory::table::{Input, Slot, StorageId, StorageView};
 use super::schedule::Needs;
 use super::worker::Worker;
-use crate::report::Kind;
+use crate::report::{Kind, MemoryUse};
 use remat_device::End;
 use remat_device::{Buffer, Event, StreamId};
 
@@ -298,6 +300,14 @@ impl Worker {
         let label = self.memory.label("staging");
         let id = self.new_storage(bytes, Kind::Staging, label);
         self.table[id].pins = 1;
+        if let Some(used) = &mut self.pinned_host {
+            if used.take(bytes as u64) {
+                return Ok(id.raw());
+            }
+            let e = host_shortfall(used, bytes);
+            self.table.remove(id);
+            return Err(e.context(what));
+        }
         // What gives way is worth no recomputation.
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(OpFailure::from),
@@ -322,9 +332,27 @@ impl Worker {
     /// Gives back the bytes of a charge; its entry stays until who holds it lets go.
     pub(super) fn end_charge(&mut self, id: StorageId) {
         self.table[id].pins = 0;
+        if let Some(used) = &mut self.pinned_host {
+            used.give_back(self.table[id].bytes as u64);
+        }
         if self.table.is_resident(id) {
             self.step_planner.stage(-(self.alignment().pad(self.table[id].bytes) as isize));
             self.unplace(id);
         }
     }
+}
+
+/// Why staging buffers have no room on the host.
+fn host_shortfall(used: &MemoryUse, bytes: usize) -> Error {
+    let in_use = used.in_use_bytes as usize;
+    Error::budget(BudgetShortfall {
+        op: "staging in pinned host memory".into(),
+        needed_bytes: bytes,
+        budget_bytes: used.budget_bytes.unwrap_or(0) as usize,
+        pinned: vec![PinnedBytes { by: "staging".into(), bytes: in_use }],
+        least_bytes: in_use + bytes,
+        smallest_feasible_bytes: in_use + bytes,
+        is_of_run: false,
+        recompute_limit: None,
+    })
 }

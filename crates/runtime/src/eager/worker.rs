@@ -23,7 +23,7 @@ use super::steps::Steps;
 use super::work::Work;
 use crate::options::{DeviceOptions, Foresight as Planning};
 use crate::profile::Trace;
-use crate::report::{Kind, Stats};
+use crate::report::{Kind, MemoryUse, Stats};
 use crate::slab::Key;
 use remat_device::{Alignment, Backend, Communication};
 
@@ -53,6 +53,8 @@ pub(super) struct Worker {
     pub(super) eviction: Eviction,
     pub(super) step_planner: StepPlanner,
     pub(super) spills: Spills,
+    /// Host memory of staging buffers, where the device's is another.
+    pub(super) pinned_host: Option<MemoryUse>,
     /// Commands of the batch that runs which have not run yet.
     left: usize,
     /// Commands that were taken from the queue behind that batch, to see further.
@@ -81,6 +83,8 @@ impl Worker {
             planning => planning,
         };
         let alignment = backend.kernels().alignment();
+        let host_budget = options.host_budget_bytes.map(|b| b as u64);
+        let pinned_host = (!backend.shares_host_memory()).then(|| MemoryUse::new(host_budget));
         let mut w = Worker {
             launcher: Launcher::new(backend),
             budget: options.budget_bytes,
@@ -101,6 +105,7 @@ impl Worker {
             now_ns: 0,
             eviction: Eviction::default(),
             step_planner: StepPlanner::new(planning),
+            pinned_host,
             spills: Spills::default(),
             left: 0,
             ahead: Batch::default(),

@@ -64,7 +64,10 @@ pub(super) fn within(
             && spilling::updates_after_copies(p, s)
             && is_faster(s)
         {
-            return Ok(walk::placed(l, p, s, calls, Some(to)));
+            let placed = walk::placed(l, p, s, calls, Some(to));
+            if placed.spilled.as_ref().is_none_or(|(_, copies)| copies.file_bytes() <= to.most_bytes()) {
+                return Ok(placed);
+            }
         }
     }
     let own: Vec<Option<usize>> = (0..l.calls.len()).map(Some).collect();

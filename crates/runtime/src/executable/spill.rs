@@ -39,7 +39,7 @@ impl Spill {
     /// The folder with the rates that runs have seen.
     pub(super) fn measured(&self) -> SpillTo {
         let rates: Option<SpillRates> = self.files().iter().find_map(SpillFile::rates);
-        rates.and_then(|r| SpillTo::with_rates(self.to.folder(), r).ok()).unwrap_or_else(|| self.to.clone())
+        rates.and_then(|r| self.to.at_rates(r).ok()).unwrap_or_else(|| self.to.clone())
     }
 
     /// Runs `f` with the checked copies of a run in `arena`. The file is kept for the next run.

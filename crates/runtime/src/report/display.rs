@@ -32,6 +32,13 @@ impl Display for MemoryReport {
             write!(f, "\n    {:24} {:>8} times {:>10.1} ms", op.op, op.count, ms(op.time_ns))?;
         }
         on_host(f, s, &self.on_host)?;
+        for (what, used) in [("pinned host memory", s.pinned_host), ("the spill file", s.spill_file)] {
+            if let Some(used) = used.filter(|used| used.peak_bytes > 0) {
+                let budget =
+                    used.budget_bytes.map_or_else(|| "unlimited".to_owned(), |b| ByteSize(b as usize).to_string());
+                write!(f, "\n  {what}: budget {budget}, peak {}", ByteSize(used.peak_bytes as usize))?;
+            }
+        }
         if let Some(waits) = s.host_waits {
             write!(f, "\n  the host waited {waits} times for the device, beside values that were read")?;
         }

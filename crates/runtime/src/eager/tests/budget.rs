@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use remat_emulated::EmulatedOptions;
 use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_types::{ErrorKind, HostTensor, smallvec};
 
@@ -159,6 +160,29 @@ fn host_bytes_are_charged_while_the_charge_lives() {
     drop(charge);
     let _again = c.charge(3 * UNIT, "loader").expect("fits now");
     assert_eq!(value(&c, &x).len(), UNIT / 4);
+    c.verify().expect("consistent");
+}
+
+#[test]
+fn staging_counts_as_the_hosts_where_the_device_has_memory_of_its_own() {
+    let options =
+        DeviceOptions { budget_bytes: Some(4 * UNIT), host_budget_bytes: Some(3 * UNIT), ..Default::default() };
+    let emulated = EmulatedOptions::default().open().expect("opens");
+    let d = Device::with_backend(emulated, options).expect("opens");
+    let c = d.channel();
+    let charge = c.charge(2 * UNIT, "loader").expect("fits");
+    let e = c.charge(2 * UNIT, "loader").err().expect("does not fit");
+    let s = e.shortfall().expect("with figures");
+    assert_eq!((s.budget_bytes, s.needed_bytes, s.smallest_feasible_bytes), (3 * UNIT, 2 * UNIT, 4 * UNIT), "{e}");
+    assert!(e.to_string().contains("pinned host memory"), "{e}");
+    let x = c.put(&ramp(4 * UNIT / 4)).expect("the device is empty");
+    let stats = c.stats().expect("open");
+    let host = stats.pinned_host.expect("another memory");
+    assert_eq!((stats.in_use_bytes, host.in_use_bytes, host.peak_bytes), (4 * UNIT, 2 * UNIT as u64, 2 * UNIT as u64));
+    drop((charge, x));
+    let host = c.stats().expect("open").pinned_host.expect("another memory");
+    assert_eq!((host.in_use_bytes, host.peak_bytes), (0, 2 * UNIT as u64));
+    c.charge(3 * UNIT, "loader").expect("fits now");
     c.verify().expect("consistent");
 }
 

@@ -153,6 +153,27 @@ fn a_followed_step_copies_instead_of_computing_again_with_the_same_bits() {
 }
 
 #[test]
+fn what_has_no_room_in_the_file_is_computed_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut net = Net::new(free());
+    let want = net.losses(&[Step::Plain; 8]);
+    let budget = net.stats().peak_bytes * 6 / 10;
+    let run = |most: Option<u64>| {
+        let mut options = spilling(budget, &folder);
+        options.spill = options.spill.map(|to| most.map_or_else(|| to.clone(), |most| to.clone().at_most(most)));
+        let mut net = Net::new(options);
+        assert_eq!(net.losses(&[Step::Plain; 8]), want);
+        let s = net.stats();
+        (s.recomputed_ops, s.spill_file.expect("there is one"))
+    };
+    let (again, whole) = run(None);
+    assert_eq!((whole.budget_bytes, whole.in_use_bytes), (None, 0));
+    let most = whole.peak_bytes / 2;
+    let (more, half) = run(Some(most));
+    assert!(more > again && half.peak_bytes <= most && half.peak_bytes > 0, "{again} {more}: {whole:?} {half:?}");
+}
+
+#[test]
 fn another_shape_branch_or_end_in_the_middle_of_copies_changes_no_bit() {
     for other in [Step::Small, Step::Branch, Step::Forward] {
         let mut steps = vec![Step::Plain; 6];

@@ -154,6 +154,10 @@ fn spilling_makes_smaller_limits_feasible_and_is_left_where_it_does_not_pay() {
     assert!(!is_bound(&p), "what bounds schedules that copy nothing does not bound those that might: {p:?}");
     let exe = Executable::with(step(), 1, &limited(all, 7, Some(fast(&folder)))).expect("feasible");
     assert_eq!(exe.figures().recomputed_calls, 0, "copies cost less");
+    let small = fast(&folder).at_most(exe.figures().spilled_bytes as u64 / 2);
+    let within = Executable::with(step(), 1, &limited(all, 7, Some(small))).expect("feasible");
+    assert_eq!(within.figures().spilled_bytes, 0, "the file would be larger than it may be");
+    assert!(within.figures().recomputed_calls > 0);
     let nowhere = SpillTo::with_rates("/nowhere/at/all", fast(&folder).rates()).expect("positive");
     let e = Executable::with(step(), 1, &limited(all, 7, Some(nowhere))).expect_err("no folder");
     assert!(e.kind() == ErrorKind::Io && e.to_string().contains("`/nowhere/at/all`"), "{e}");
