@@ -39,13 +39,8 @@ pub mod shape;
 pub mod spectral;
 #[cfg(feature = "samples")]
 pub mod testing;
+pub mod trees;
 pub mod vision;
-
-/// Now [`cpu`].
-#[deprecated(note = "it is `remat_ops::cpu`")]
-pub mod blocked {
-    pub use crate::cpu::*;
-}
 
 pub use apply::Apply;
 pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradBuilder, GradCx, Grads, Node, SaveMask, Var};
