@@ -1,4 +1,4 @@
-//! Layers of several tensors, some of which may be left out: recurrent layers, attention, pairs.
+//! Calls of layers with several inputs, some of which may be left out: recurrent layers, attention, pairs.
 
 use pyo3::prelude::*;
 use remat::nn::{
@@ -6,14 +6,13 @@ use remat::nn::{
     InitCx, KvCache, Lstm, LstmCell, MaxUnpool, Module, MultiHeadAttention, RegionRestrictedConv2d, Rnn, RnnCell,
 };
 use remat::{Attend, Error, ErrorKind, QueryPlace, Result, Tensor};
-use serde::Deserialize;
 
 /// A layer of several tensors.
-pub(crate) trait Several: Module {
+pub(crate) trait MultiInput: Module {
     /// The outputs for the tensors of a call, in the order that the Python class has them.
-    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>>;
+    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>>;
 
-    /// As what may keep keys and values, if it is that.
+    /// Itself as what may keep keys and values, if it is that.
     fn as_cached(&self) -> Option<&dyn Cached> {
         None
     }
@@ -44,18 +43,17 @@ impl Inputs {
 }
 
 /// The options of a call: what attention sees.
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct How {
-    causal: bool,
-    scale: Option<f64>,
-    window: Option<[usize; 2]>,
-    soft_cap: Option<f64>,
+#[derive(Default)]
+pub(crate) struct CallOptions {
+    pub(super) causal: bool,
+    pub(super) scale: Option<f64>,
+    pub(super) window: Option<[usize; 2]>,
+    pub(super) soft_cap: Option<f64>,
     /// Queries stand at the end of the keys.
-    at_end: bool,
+    pub(super) at_end: bool,
 }
 
-impl How {
+impl CallOptions {
     fn attend<'a>(&self, mask: Option<&'a Tensor>, bias: Option<&'a Tensor>) -> Attend<'a> {
         Attend {
             causal: self.causal,
@@ -70,36 +68,36 @@ impl How {
     }
 }
 
-impl Several for Rnn {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for Rnn {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         let (y, h) = self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?;
         Ok(vec![y, h])
     }
 }
-impl Several for Gru {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for Gru {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         let (y, h) = self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?;
         Ok(vec![y, h])
     }
 }
-impl Several for Lstm {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for Lstm {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         let (y, [h, c]) = self.forward_with(x.get(0)?, both(x)?, x.opt(3))?;
         Ok(vec![y, h, c])
     }
 }
-impl Several for RnnCell {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for RnnCell {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(vec![self.forward(x.get(0)?, x.opt(1))?])
     }
 }
-impl Several for GruCell {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for GruCell {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(vec![self.forward(x.get(0)?, x.opt(1))?])
     }
 }
-impl Several for LstmCell {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for LstmCell {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(self.forward(x.get(0)?, both(x)?)?.into())
     }
 }
@@ -112,9 +110,9 @@ pub(super) fn both(x: &Inputs) -> Result<Option<[&Tensor; 2]>> {
     }
 }
 
-impl Several for MultiHeadAttention {
-    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward_with(x.get(0)?, how.attend(x.opt(1), x.opt(2)))?])
+impl MultiInput for MultiHeadAttention {
+    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward_with(x.get(0)?, o.attend(x.opt(1), x.opt(2)))?])
     }
 
     fn as_cached(&self) -> Option<&dyn Cached> {
@@ -136,26 +134,26 @@ impl Cached for MultiHeadAttention {
         }
     }
 }
-impl Several for CrossAttention {
-    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
-        let attend = how.attend(x.opt(3), x.opt(4));
+impl MultiInput for CrossAttention {
+    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
+        let attend = o.attend(x.opt(3), x.opt(4));
         Ok(vec![self.forward_with(x.get(0)?, x.get(1)?, x.get(2)?, attend)?])
     }
 }
-impl Several for EncoderBlock {
-    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward_with(x.get(0)?, how.attend(x.opt(1), x.opt(2)))?])
+impl MultiInput for EncoderBlock {
+    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
+        Ok(vec![self.forward_with(x.get(0)?, o.attend(x.opt(1), x.opt(2)))?])
     }
 }
-impl Several for DecoderBlock {
-    fn call(&self, x: &Inputs, how: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for DecoderBlock {
+    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
         let memory = Attend { mask: x.opt(3), ..Attend::default() };
-        Ok(vec![self.forward_with(x.get(0)?, x.get(1)?, how.attend(x.opt(2), None), memory)?])
+        Ok(vec![self.forward_with(x.get(0)?, x.get(1)?, o.attend(x.opt(2), None), memory)?])
     }
 }
-impl Several for EncoderDecoder {
+impl MultiInput for EncoderDecoder {
     /// Without a source, of what the encoder gave before; without a target, what it gives.
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         let (mask, memory) = (x.opt(2), x.opt(3));
         Ok(vec![match (x.opt(0), x.opt(1), memory) {
             (Some(source), Some(target), _) => self.forward_with(source, target, mask)?,
@@ -164,28 +162,28 @@ impl Several for EncoderDecoder {
         }])
     }
 }
-impl Several for EmbeddingBag {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for EmbeddingBag {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(vec![self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?])
     }
 }
-impl Several for DeformConv2d {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for DeformConv2d {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(vec![self.forward(x.get(0)?, x.get(1)?, x.opt(2))?])
     }
 }
-impl Several for RegionRestrictedConv2d {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for RegionRestrictedConv2d {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(vec![self.forward(x.get(0)?, x.get(1)?, x.get(2)?)?])
     }
 }
-impl Several for Bilinear {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl MultiInput for Bilinear {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
     }
 }
-impl<const D: usize> Several for MaxUnpool<D> {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+impl<const D: usize> MultiInput for MaxUnpool<D> {
+    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
         Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
     }
 }
@@ -195,7 +193,7 @@ impl<const D: usize> Several for MaxUnpool<D> {
 pub(crate) struct NativeCache(pub(crate) Vec<KvCache>);
 
 /// Errors (Value) for a layer that keeps none.
-pub(crate) fn cached(layer: &dyn Several) -> Result<&dyn Cached> {
+pub(crate) fn cached(layer: &dyn MultiInput) -> Result<&dyn Cached> {
     let not = || Error::new(ErrorKind::Value, "this layer keeps no keys and values");
     layer.as_cached().ok_or_else(not)
 }
