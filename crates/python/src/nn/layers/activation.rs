@@ -1,45 +1,16 @@
 //! Activations with state of their own.
 
-use remat::Result;
-use remat::nn::{self, InitCx};
-use remat::ops::schema::Params;
+use remat::nn;
 
 use super::arguments::{PlacesAlone, Source};
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Prelu {
-    #[param(rename = "n", default = 1)]
-    num_parameters: usize,
-    #[param(rename = "value", default = 0.25)]
-    init: f64,
-    #[param(flatten)]
-    places: PlacesAlone,
-}
+options! {
+    Prelu { num_parameters as "n": usize = 1, init as "value": f64 = 0.25, [flatten] places: PlacesAlone }
+        => one |o, cx| nn::Prelu::with(cx, o.num_parameters, o.init);
 
-impl LayerOptions for Prelu {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::Prelu::with(cx, self.num_parameters, self.init).map(Built::one)
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct RRelu {
-    #[param(default = 1.0 / 8.0)]
-    lower: f64,
-    #[param(default = 1.0 / 3.0)]
-    upper: f64,
-    #[param(flatten)]
-    source: Source,
-}
-
-impl LayerOptions for RRelu {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::RRelu::with(self.lower, self.upper, &mut cx.rng).map(Built::one)
-    }
+    RRelu { lower: f64 = 1.0 / 8.0, upper: f64 = 1.0 / 3.0, [flatten] source: Source }
+        => one |o, cx| nn::RRelu::with(o.lower, o.upper, &mut cx.rng);
 }
 
 classes! {

@@ -1,117 +1,36 @@
 //! Attention, and blocks of encoders and decoders.
 
-use remat::Result;
-use remat::nn::{self, AttentionOptions, BlockOptions, CrossAttentionOptions, InitCx, LinearOptions};
-use remat::ops::schema::Params;
+use remat::nn::{self, AttentionOptions, BlockOptions, CrossAttentionOptions, LinearOptions};
 
 use super::arguments::{ByName, Places};
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct MultiHeadAttention {
-    d: usize,
-    heads: usize,
-    #[param(default = true)]
-    bias: bool,
-    #[param(flatten)]
-    places: Places,
-}
+options! {
+    MultiHeadAttention { d: usize, heads: usize, bias: bool = true, [flatten] places: Places } => multi_input |o, cx| {
+        let linear = LinearOptions { bias: o.bias, ..LinearOptions::default() };
+        nn::MultiHeadAttention::with(cx, o.d, o.heads, AttentionOptions { qkv: linear, out: linear })
+    };
 
-impl LayerOptions for MultiHeadAttention {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let linear = LinearOptions { bias: self.bias, ..LinearOptions::default() };
-        let options = AttentionOptions { qkv: linear, out: linear };
-        nn::MultiHeadAttention::with(cx, self.d, self.heads, options).map(Built::multi_input)
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct CrossAttention {
-    d: usize,
-    heads: usize,
-    #[param(flatten)]
-    rest: ByName,
-    kdim: Option<usize>,
-    vdim: Option<usize>,
-    heads_kv: Option<usize>,
-    #[param(default = 0.0)]
-    dropout: f64,
-    #[param(default = true)]
-    bias: bool,
-    #[param(default = false)]
-    add_bias_kv: bool,
-    #[param(default = false)]
-    add_zero_attn: bool,
-    #[param(default = false)]
-    time_first: bool,
-    #[param(flatten)]
-    places: Places,
-}
-
-impl LayerOptions for CrossAttention {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let linear = LinearOptions { bias: self.bias, ..LinearOptions::default() };
+    CrossAttention {
+        d: usize, heads: usize, [flatten] rest: ByName, kdim: Option<usize>, vdim: Option<usize>, heads_kv: Option<usize>, dropout: f64 = 0.0,
+        bias: bool = true, add_bias_kv: bool = false, add_zero_attn: bool = false, time_first: bool = false, [flatten] places: Places
+    } => multi_input |o, cx| {
+        let CrossAttention { kdim, vdim, heads_kv, dropout, add_bias_kv, add_zero_attn, time_first, .. } = o;
+        let parts = LinearOptions { bias: o.bias, ..LinearOptions::default() };
         let options = CrossAttentionOptions {
-            kdim: self.kdim,
-            vdim: self.vdim,
-            heads_kv: self.heads_kv,
-            dropout: self.dropout,
-            add_bias_kv: self.add_bias_kv,
-            add_zero_attn: self.add_zero_attn,
-            time_first: self.time_first,
-            parts: linear,
-            out: linear,
+            kdim, vdim, heads_kv, dropout, add_bias_kv, add_zero_attn, time_first, parts, out: parts,
         };
-        nn::CrossAttention::with(cx, self.d, self.heads, options).map(Built::multi_input)
-    }
-}
+        nn::CrossAttention::with(cx, o.d, o.heads, options)
+    };
 
-/// Blocks of an encoder or of a decoder.
-macro_rules! blocks {
-    ($($name:ident),*) => { $(
-        #[derive(Params)]
-        #[op(crate = remat::ops)]
-        struct $name {
-            d: usize,
-            heads: usize,
-            #[param(flatten)]
-            options: BlockOptions,
-            #[param(flatten)]
-            places: Places,
-        }
+    EncoderBlock { d: usize, heads: usize, [flatten] options: BlockOptions, [flatten] places: Places }
+        => multi_input |o, cx| nn::EncoderBlock::new(cx, o.d, o.heads, o.options);
 
-        impl LayerOptions for $name {
-            fn build(self, cx: &mut InitCx) -> Result<Built> {
-                nn::$name::new(cx, self.d, self.heads, self.options).map(Built::multi_input)
-            }
-        }
-    )* };
-}
-blocks! { EncoderBlock, DecoderBlock }
+    DecoderBlock { d: usize, heads: usize, [flatten] options: BlockOptions, [flatten] places: Places }
+        => multi_input |o, cx| nn::DecoderBlock::new(cx, o.d, o.heads, o.options);
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct EncoderDecoder {
-    d: usize,
-    heads: usize,
-    #[param(default = 6)]
-    encoders: usize,
-    #[param(default = 6)]
-    decoders: usize,
-    #[param(flatten)]
-    options: BlockOptions,
-    #[param(flatten)]
-    places: Places,
-}
-
-impl LayerOptions for EncoderDecoder {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let layers = [self.encoders, self.decoders];
-        nn::EncoderDecoder::new(cx, self.d, self.heads, layers, self.options).map(Built::multi_input)
-    }
+    EncoderDecoder { d: usize, heads: usize, encoders: usize = 6, decoders: usize = 6, [flatten] options: BlockOptions, [flatten] places: Places }
+        => multi_input |o, cx| nn::EncoderDecoder::new(cx, o.d, o.heads, [o.encoders, o.decoders], o.options);
 }
 
 classes! {

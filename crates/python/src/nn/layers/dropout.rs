@@ -1,51 +1,19 @@
 //! Layers that drop while they train.
 
-use remat::Result;
-use remat::nn::{self, InitCx};
-use remat::ops::schema::Params;
+use remat::nn;
 
 use super::arguments::Source;
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Dropout {
-    #[param(default = 0.5)]
-    p: f64,
-    /// As PyTorch's; it changes nothing.
-    #[param(default = false)]
-    inplace: bool,
-    #[param(flatten)]
-    source: Source,
+options! {
+    // `inplace` is PyTorch's, and changes nothing
+    Dropout { p: f64 = 0.5, inplace: bool = false, [flatten] source: Source } => one |o, cx| nn::Dropout::new(o.p, &mut cx.rng);
+    Dropout1d { p: f64 = 0.5, [flatten] source: Source } => one |o, cx| nn::Dropout1d::new(o.p, &mut cx.rng);
+    Dropout2d { p: f64 = 0.5, [flatten] source: Source } => one |o, cx| nn::Dropout2d::new(o.p, &mut cx.rng);
+    Dropout3d { p: f64 = 0.5, [flatten] source: Source } => one |o, cx| nn::Dropout3d::new(o.p, &mut cx.rng);
+    AlphaDropout { p: f64 = 0.5, [flatten] source: Source } => one |o, cx| nn::AlphaDropout::new(o.p, &mut cx.rng);
+    DropPath { p: f64 = 0.5, [flatten] source: Source } => one |o, cx| nn::DropPath::new(o.p, &mut cx.rng);
 }
-
-impl LayerOptions for Dropout {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::Dropout::new(self.p, &mut cx.rng).map(Built::one)
-    }
-}
-
-/// Layers that drop with a probability, and take nothing else.
-macro_rules! drops {
-    ($($name:ident),*) => { $(
-        #[derive(Params)]
-        #[op(crate = remat::ops)]
-        struct $name {
-            #[param(default = 0.5)]
-            p: f64,
-            #[param(flatten)]
-            source: Source,
-        }
-
-        impl LayerOptions for $name {
-            fn build(self, cx: &mut InitCx) -> Result<Built> {
-                nn::$name::new(self.p, &mut cx.rng).map(Built::one)
-            }
-        }
-    )* };
-}
-drops! { Dropout1d, Dropout2d, Dropout3d, AlphaDropout, DropPath }
 
 classes! {
     /// While training, each element is 0 with probability `p`, else divided by `1 - p`. It has a generator of its own.

@@ -1,63 +1,28 @@
 //! Tables of rows.
 
-use remat::Result;
-use remat::nn::{self, BagMode, EmbeddingBagOptions, EmbeddingOptions, InitCx};
-use remat::ops::schema::Params;
+use remat::nn::{self, BagMode, EmbeddingBagOptions, EmbeddingOptions};
 
 use super::arguments::{Named, Places};
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Embedding {
-    #[param(rename = "count")]
-    num_embeddings: usize,
-    #[param(rename = "size")]
-    embedding_dim: usize,
-    #[param(default = EmbeddingOptions::default().padding_idx)]
-    padding_idx: Option<isize>,
-    #[param(flatten)]
-    places: Places,
-    #[param(default = EmbeddingOptions::default().sparse)]
-    sparse: bool,
-}
+options! {
+    Embedding {
+        num_embeddings as "count": usize, embedding_dim as "size": usize, padding_idx: Option<isize> = None, [flatten] places: Places,
+        sparse: bool = false
+    } => one |o, cx| {
+        let options = EmbeddingOptions { padding_idx: o.padding_idx, sparse: o.sparse, ..EmbeddingOptions::default() };
+        nn::Embedding::with_options(cx, o.num_embeddings, o.embedding_dim, options)
+    };
 
-impl LayerOptions for Embedding {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let (padding_idx, sparse) = (self.padding_idx, self.sparse);
-        let options = EmbeddingOptions { padding_idx, sparse, ..EmbeddingOptions::default() };
-        nn::Embedding::with_options(cx, self.num_embeddings, self.embedding_dim, options).map(Built::one)
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct EmbeddingBag {
-    #[param(rename = "count")]
-    num_embeddings: usize,
-    #[param(rename = "size")]
-    embedding_dim: usize,
-    #[param(default = Named(EmbeddingBagOptions::default().mode))]
-    mode: Named<BagMode>,
-    #[param(default = EmbeddingBagOptions::default().padding_idx)]
-    padding_idx: Option<isize>,
-    #[param(default = EmbeddingBagOptions::default().include_last_offset)]
-    include_last_offset: bool,
-    #[param(flatten)]
-    places: Places,
-}
-
-impl LayerOptions for EmbeddingBag {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let options = EmbeddingBagOptions {
-            mode: self.mode.0,
-            padding_idx: self.padding_idx,
-            include_last_offset: self.include_last_offset,
-            ..EmbeddingBagOptions::default()
-        };
-        nn::EmbeddingBag::new(cx, self.num_embeddings, self.embedding_dim, options).map(Built::multi_input)
-    }
+    EmbeddingBag {
+        num_embeddings as "count": usize, embedding_dim as "size": usize,
+        mode: Named<BagMode> = Named(EmbeddingBagOptions::default().mode), padding_idx: Option<isize> = None,
+        include_last_offset: bool = false, [flatten] places: Places
+    } => multi_input |o, cx| {
+        let EmbeddingBag { mode: Named(mode), padding_idx, include_last_offset, .. } = o;
+        let options = EmbeddingBagOptions { mode, padding_idx, include_last_offset, ..EmbeddingBagOptions::default() };
+        nn::EmbeddingBag::new(cx, o.num_embeddings, o.embedding_dim, options)
+    };
 }
 
 classes! {

@@ -1,51 +1,18 @@
 //! Linear layers.
 
-use remat::Result;
-use remat::nn::{self, InitCx, LinearOptions};
-use remat::ops::schema::Params;
+use remat::nn::{self, LinearOptions};
 
 use super::arguments::Places;
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Linear {
-    #[param(rename = "inputs")]
-    in_features: usize,
-    #[param(rename = "outputs")]
-    out_features: usize,
-    #[param(default = LinearOptions::default().bias)]
-    bias: bool,
-    #[param(flatten)]
-    places: Places,
-}
+options! {
+    Linear {
+        in_features as "inputs": usize, out_features as "outputs": usize, bias: bool = LinearOptions::default().bias, [flatten] places: Places
+    } => one |o, cx| nn::Linear::with(cx, o.in_features, o.out_features, LinearOptions { bias: o.bias, ..LinearOptions::default() });
 
-impl LayerOptions for Linear {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let options = LinearOptions { bias: self.bias, ..LinearOptions::default() };
-        nn::Linear::with(cx, self.in_features, self.out_features, options).map(Built::one)
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Bilinear {
-    in1_features: usize,
-    in2_features: usize,
-    #[param(rename = "outputs")]
-    out_features: usize,
-    #[param(default = true)]
-    bias: bool,
-    #[param(flatten)]
-    places: Places,
-}
-
-impl LayerOptions for Bilinear {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let inputs = [self.in1_features, self.in2_features];
-        nn::Bilinear::with(cx, inputs, self.out_features, self.bias).map(Built::multi_input)
-    }
+    Bilinear {
+        in1_features: usize, in2_features: usize, out_features as "outputs": usize, bias: bool = true, [flatten] places: Places
+    } => multi_input |o, cx| nn::Bilinear::with(cx, [o.in1_features, o.in2_features], o.out_features, o.bias);
 }
 
 classes! {

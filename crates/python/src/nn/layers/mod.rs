@@ -33,7 +33,7 @@ use crate::value;
 /// The options of a class of layers.
 trait LayerOptions: Params + Send + 'static {
     /// The options as they are kept and shown: with what one says of another.
-    fn resolved(self) -> Self {
+    fn kept(self) -> Self {
         self
     }
 
@@ -62,9 +62,44 @@ impl LayerClass {
 }
 
 fn prepare<O: LayerOptions>(given: Value) -> serde_json::Result<(Value, Make)> {
-    let options = serde_json::from_value::<O>(given)?.resolved();
+    let options = serde_json::from_value::<O>(given)?.kept();
     Ok((serde_json::to_value(&options)?, Box::new(move |cx| options.build(cx))))
 }
+
+/// Structs of options, each with what makes the layer. A field is `name: type`, with the name that the layer shows (`as "name"`) and a default
+/// where there are such; `[flatten]` stands before a struct whose fields stand among them. `kept` says how the options are kept.
+macro_rules! options {
+    ($(
+        $(#[$doc:meta])* $name:ident $(<$d:ident>)? { $(
+            $([$flatten:ident])? $field:ident $(as $shown:literal)?: $ty:ty $(= $default:expr)?
+        ),+ $(,)? }
+        $(where $layer:ty: $bound:ident)? $(kept |$now:ident| $kept:expr)? $(=> $form:ident |$o:ident, $cx:ident| $make:expr)?;
+    )+) => { $(
+        $(#[$doc])*
+        #[derive(remat::ops::schema::Params)]
+        #[op(crate = remat::ops)]
+        struct $name $(<const $d: usize>)? { $(
+            $(#[param($flatten)])? $(#[param(rename = $shown)])? $(#[param(default = $default)])? $field: $ty
+        ),+ }
+
+        options! { @layer $name [$(<const $d: usize>)?] [$(<$d>)?] [$(where $layer: $bound + 'static)?]
+            [$(fn kept(self) -> Self { let $now = self; $kept })?] [$($form |$o, $cx| $make)?] }
+    )+ };
+    // options that stand among others alone
+    (@layer $name:ident $generics:tt $d:tt $bounds:tt $kept:tt []) => {};
+    (@layer $name:ident [$($generics:tt)*] [$($d:tt)*] [$($bounds:tt)*] [$($kept:tt)*] [$form:ident |$o:ident, $cx:ident| $make:expr]) => {
+        impl $($generics)* $crate::nn::layers::LayerOptions for $name $($d)* $($bounds)* {
+            $($kept)*
+
+            fn build(self, $cx: &mut remat::nn::InitCx) -> remat::Result<$crate::nn::compiled::Built> {
+                let $o = self;
+                let made: remat::Result<_> = $make;
+                made.map($crate::nn::compiled::Built::$form)
+            }
+        }
+    };
+}
+use options;
 
 /// The list of a file's classes: the text, the name, the Python class that has the call, and the options.
 macro_rules! classes {

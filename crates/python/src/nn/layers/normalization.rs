@@ -1,141 +1,40 @@
 //! Normalisation.
 
-use remat::nn::{self, BatchNormOptions, InitCx, Layer};
-use remat::ops::schema::Params;
-use remat::{Result, Shape};
+use remat::Shape;
+use remat::nn::{self, BatchNormOptions, Layer};
 
 use super::arguments::{Numbers, PlacesAlone};
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct BatchNorm<const D: usize> {
-    #[param(rename = "channels")]
-    num_features: usize,
-    #[param(default = BatchNormOptions::default().eps)]
-    eps: f64,
-    /// None for the mean over all batches.
-    #[param(default = Some(BatchNormOptions::default().momentum))]
-    momentum: Option<f64>,
-    #[param(default = BatchNormOptions::default().affine)]
-    affine: bool,
-    #[param(default = BatchNormOptions::default().track_running_stats)]
-    track_running_stats: bool,
-    #[param(flatten)]
-    places: PlacesAlone,
-}
-
-impl<const D: usize> LayerOptions for BatchNorm<D>
-where
-    nn::BatchNorm<D>: Layer + 'static,
-{
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
+options! {
+    // no momentum for the mean over all batches
+    BatchNorm<D> {
+        num_features as "channels": usize, eps: f64 = BatchNormOptions::default().eps,
+        momentum: Option<f64> = Some(BatchNormOptions::default().momentum), affine: bool = BatchNormOptions::default().affine,
+        track_running_stats: bool = BatchNormOptions::default().track_running_stats, [flatten] places: PlacesAlone
+    } where nn::BatchNorm<D>: Layer => one |o, cx| {
+        let BatchNorm { eps, affine, track_running_stats, .. } = o;
         let default = BatchNormOptions::default();
-        let options = BatchNormOptions {
-            eps: self.eps,
-            momentum: self.momentum.unwrap_or(default.momentum),
-            cumulative: self.momentum.is_none(),
-            affine: self.affine,
-            track_running_stats: self.track_running_stats,
-            ..default
-        };
-        nn::BatchNorm::<D>::with(cx, self.num_features, options).map(Built::one)
-    }
-}
+        let (momentum, cumulative) = (o.momentum.unwrap_or(default.momentum), o.momentum.is_none());
+        let options = BatchNormOptions { eps, momentum, cumulative, affine, track_running_stats, ..default };
+        nn::BatchNorm::<D>::with(cx, o.num_features, options)
+    };
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct LayerNorm {
-    #[param(rename = "shape")]
-    normalized_shape: Numbers<usize>,
-    #[param(default = 1e-5)]
-    eps: f64,
-    #[param(flatten)]
-    places: PlacesAlone,
-}
+    LayerNorm { normalized_shape as "shape": Numbers<usize>, eps: f64 = 1e-5, [flatten] places: PlacesAlone }
+        => one |o, cx| nn::LayerNorm::with(cx, Shape::from(&o.normalized_shape.0[..]), o.eps);
 
-impl LayerOptions for LayerNorm {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::LayerNorm::with(cx, Shape::from(&self.normalized_shape.0[..]), self.eps).map(Built::one)
-    }
-}
+    RmsNorm { normalized_shape as "shape": Numbers<usize>, eps: f64 = 1e-6, [flatten] places: PlacesAlone }
+        => one |o, cx| nn::RmsNorm::with(cx, Shape::from(&o.normalized_shape.0[..]), o.eps);
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct RmsNorm {
-    #[param(rename = "shape")]
-    normalized_shape: Numbers<usize>,
-    #[param(default = 1e-6)]
-    eps: f64,
-    #[param(flatten)]
-    places: PlacesAlone,
-}
+    GroupNorm {
+        num_groups as "groups": usize, num_channels as "channels": usize, eps: f64 = 1e-5, affine: bool = true, [flatten] places: PlacesAlone
+    } => one |o, cx| nn::GroupNorm::with(cx, o.num_groups, o.num_channels, o.eps, o.affine);
 
-impl LayerOptions for RmsNorm {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::RmsNorm::with(cx, Shape::from(&self.normalized_shape.0[..]), self.eps).map(Built::one)
-    }
-}
+    InstanceNorm { num_features as "channels": usize, eps: f64 = 1e-5, affine: bool = false, [flatten] places: PlacesAlone }
+        => one |o, cx| nn::InstanceNorm::with(cx, o.num_features, o.eps, o.affine);
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct GroupNorm {
-    #[param(rename = "groups")]
-    num_groups: usize,
-    #[param(rename = "channels")]
-    num_channels: usize,
-    #[param(default = 1e-5)]
-    eps: f64,
-    #[param(default = true)]
-    affine: bool,
-    #[param(flatten)]
-    places: PlacesAlone,
-}
-
-impl LayerOptions for GroupNorm {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::GroupNorm::with(cx, self.num_groups, self.num_channels, self.eps, self.affine).map(Built::one)
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct InstanceNorm {
-    #[param(rename = "channels")]
-    num_features: usize,
-    #[param(default = 1e-5)]
-    eps: f64,
-    #[param(default = false)]
-    affine: bool,
-    #[param(flatten)]
-    places: PlacesAlone,
-}
-
-impl LayerOptions for InstanceNorm {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::InstanceNorm::with(cx, self.num_features, self.eps, self.affine).map(Built::one)
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct GeneralNorm {
-    axes: Vec<isize>,
-    shape: Numbers<usize>,
-    #[param(default = 1e-5)]
-    eps: f64,
-    #[param(default = true)]
-    affine: bool,
-    #[param(flatten)]
-    places: PlacesAlone,
-}
-
-impl LayerOptions for GeneralNorm {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let shape = Shape::from(&self.shape.0[..]);
-        nn::GeneralNorm::with(cx, &self.axes, shape, self.eps, self.affine).map(Built::one)
-    }
+    GeneralNorm { axes: Vec<isize>, shape: Numbers<usize>, eps: f64 = 1e-5, affine: bool = true, [flatten] places: PlacesAlone }
+        => one |o, cx| nn::GeneralNorm::with(cx, &o.axes, Shape::from(&o.shape.0[..]), o.eps, o.affine);
 }
 
 classes! {

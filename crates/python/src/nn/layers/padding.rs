@@ -1,79 +1,32 @@
 //! Padding, and windows as columns.
 
-use remat::nn::{self, InitCx, Layer, PadMode, Patches};
-use remat::ops::schema::Params;
-use remat::{Padding, Result};
+use remat::Padding;
+use remat::nn::{self, PadMode, Patches};
 
 use super::arguments::{Around, Beyond, Named, PerAxis};
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Pad<const D: usize> {
-    padding: Around<D>,
-    #[param(default = Named(Beyond(PadMode::Zeros)))]
-    mode: Named<Beyond>,
-    #[param(default = 0.0)]
-    value: f64,
-}
+options! {
+    Pad<D> { padding: Around<D>, mode: Named<Beyond> = Named(Beyond(PadMode::Zeros)), value: f64 = 0.0 } => one |o, _cx| {
+        let Named(Beyond(mode)) = o.mode;
+        let mode = if let PadMode::Constant(_) = mode { PadMode::Constant(o.value) } else { mode };
+        Ok(nn::Pad::with(Padding::from(o.padding.0), mode))
+    };
 
-impl<const D: usize> LayerOptions for Pad<D>
-where
-    nn::Pad<D>: Layer + 'static,
-{
-    fn build(self, _: &mut InitCx) -> Result<Built> {
-        let mode = match self.mode.0.0 {
-            PadMode::Constant(_) => PadMode::Constant(self.value),
-            other => other,
-        };
-        Ok(Built::one(nn::Pad::with(Padding::from(self.padding.0), mode)))
-    }
-}
+    /// How windows of an image lie.
+    Windows {
+        kernel_size as "kernel": PerAxis<2>, dilation: PerAxis<2> = PerAxis([1; 2]), padding: Around<2> = Around([[0; 2]; 2]),
+        stride: PerAxis<2> = PerAxis([1; 2])
+    } => one |o, _cx| Ok(nn::Unfold { patches: o.patches() });
 
-/// How windows of an image lie.
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Windows {
-    #[param(rename = "kernel")]
-    kernel_size: PerAxis<2>,
-    #[param(default = PerAxis([1; 2]))]
-    dilation: PerAxis<2>,
-    #[param(default = Around([[0; 2]; 2]))]
-    padding: Around<2>,
-    #[param(default = PerAxis([1; 2]))]
-    stride: PerAxis<2>,
+    Fold { output_size as "size": PerAxis<2>, [flatten] windows: Windows }
+        => one |o, _cx| Ok(nn::Fold { size: o.output_size.0, patches: o.windows.patches() });
 }
 
 impl Windows {
     fn patches(&self) -> Patches {
-        Patches {
-            kernel: self.kernel_size.0,
-            stride: self.stride.0,
-            padding: Padding::from(self.padding.0),
-            dilation: self.dilation.0,
-        }
-    }
-}
-
-impl LayerOptions for Windows {
-    fn build(self, _: &mut InitCx) -> Result<Built> {
-        Ok(Built::one(nn::Unfold { patches: self.patches() }))
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Fold {
-    #[param(rename = "size")]
-    output_size: PerAxis<2>,
-    #[param(flatten)]
-    windows: Windows,
-}
-
-impl LayerOptions for Fold {
-    fn build(self, _: &mut InitCx) -> Result<Built> {
-        Ok(Built::one(nn::Fold { size: self.output_size.0, patches: self.windows.patches() }))
+        let padding = Padding::from(self.padding.0);
+        Patches { kernel: self.kernel_size.0, stride: self.stride.0, padding, dilation: self.dilation.0 }
     }
 }
 

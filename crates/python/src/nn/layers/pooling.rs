@@ -1,16 +1,14 @@
 //! Pools, and images of another size.
 
-use remat::nn::{self, InitCx, Layer, Pooling, Sizes};
-use remat::ops::schema::{Deserialize, Deserializer, ParamType, ParamValue, Params, Serialize, Serializer};
+use remat::nn::{self, Pooling, Sizes};
+use remat::ops::schema::{Deserialize, Deserializer, ParamType, ParamValue, ReadError, Serialize, Serializer};
 use remat::tensor::Interpolate;
-use remat::{Divisor, Error, ErrorKind, InterpolateOptions, Padding, Result};
+use remat::{Divisor, Error, ErrorKind, InterpolateOptions, Padding};
 
 use super::arguments::{Around, Named, Numbers, PerAxis};
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
-use crate::nn::multi_input::MultiInput;
+use super::{classes, options};
 
-/// Windows that lie side by side unless a stride is given.
+/// How windows lie: side by side unless a stride is given.
 fn pooling<const D: usize>(
     kernel: PerAxis<D>,
     stride: Option<PerAxis<D>>,
@@ -18,127 +16,52 @@ fn pooling<const D: usize>(
     dilation: PerAxis<D>,
     ceil_mode: bool,
 ) -> Pooling<D> {
-    Pooling {
-        kernel: kernel.0,
-        stride: stride.unwrap_or(kernel).0,
-        padding: Padding::from(padding.0),
-        dilation: dilation.0,
-        ceil_mode,
-    }
+    let (stride, padding) = (stride.unwrap_or(kernel).0, Padding::from(padding.0));
+    Pooling { kernel: kernel.0, stride, padding, dilation: dilation.0, ceil_mode }
 }
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct MaxPool<const D: usize> {
-    #[param(rename = "kernel")]
-    kernel_size: PerAxis<D>,
-    stride: Option<PerAxis<D>>,
-    #[param(default = Around([[0; 2]; D]))]
-    padding: Around<D>,
-    #[param(default = PerAxis([1; D]))]
-    dilation: PerAxis<D>,
-    #[param(default = false)]
-    ceil_mode: bool,
-}
+options! {
+    MaxPool<D> {
+        kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, padding: Around<D> = Around([[0; 2]; D]),
+        dilation: PerAxis<D> = PerAxis([1; D]), ceil_mode: bool = false
+    } kept |o| MaxPool { stride: o.stride.or(Some(o.kernel_size)), ..o } => one |o, _cx| {
+        Ok(nn::MaxPool { pooling: pooling(o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode) })
+    };
 
-impl<const D: usize> LayerOptions for MaxPool<D>
-where
-    nn::MaxPool<D>: Layer + 'static,
-{
-    fn resolved(self) -> Self {
-        MaxPool { stride: self.stride.or(Some(self.kernel_size)), ..self }
-    }
+    AvgPool<D> {
+        kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, padding: Around<D> = Around([[0; 2]; D]),
+        ceil_mode: bool = false, count_include_pad: bool = true, divisor_override as "divisor": Option<usize>
+    } kept |o| AvgPool { stride: o.stride.or(Some(o.kernel_size)), ..o } => one |o, _cx| {
+        let counted = if o.count_include_pad { Divisor::WithPadding } else { Divisor::WithoutPadding };
+        let pooling = pooling(o.kernel_size, o.stride, o.padding, PerAxis([1; D]), o.ceil_mode);
+        Ok(nn::AvgPool { pooling, divisor: o.divisor_override.map_or(counted, Divisor::Of) })
+    };
 
-    fn build(self, _: &mut InitCx) -> Result<Built> {
-        let pooling = pooling(self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode);
-        Ok(Built::one(nn::MaxPool { pooling }))
-    }
-}
+    LpPool<D> {
+        norm_type as "p": f64, kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, ceil_mode: bool = false
+    } kept |o| LpPool { stride: o.stride.or(Some(o.kernel_size)), ..o } => one |o, _cx| {
+        let pooling = pooling(o.kernel_size, o.stride, Around([[0; 2]; D]), PerAxis([1; D]), o.ceil_mode);
+        Ok(nn::LpPool { p: o.norm_type, pooling })
+    };
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct AvgPool<const D: usize> {
-    #[param(rename = "kernel")]
-    kernel_size: PerAxis<D>,
-    stride: Option<PerAxis<D>>,
-    #[param(default = Around([[0; 2]; D]))]
-    padding: Around<D>,
-    #[param(default = false)]
-    ceil_mode: bool,
-    #[param(default = true)]
-    count_include_pad: bool,
-    #[param(rename = "divisor")]
-    divisor_override: Option<usize>,
-}
+    AdaptiveAvgPool<D> { output_size as "size": PerAxis<D> } => one |o, _cx| Ok(nn::AdaptiveAvgPool::<D>::new(o.output_size.0));
+    AdaptiveMaxPool<D> { output_size as "size": PerAxis<D> } => one |o, _cx| Ok(nn::AdaptiveMaxPool::<D>::new(o.output_size.0));
+    MaxUnpool<D> { output_size as "size": PerAxis<D> } => multi_input |o, _cx| Ok(nn::MaxUnpool::<D> { size: o.output_size.0 });
 
-impl<const D: usize> LayerOptions for AvgPool<D>
-where
-    nn::AvgPool<D>: Layer + 'static,
-{
-    fn resolved(self) -> Self {
-        AvgPool { stride: self.stride.or(Some(self.kernel_size)), ..self }
-    }
-
-    fn build(self, _: &mut InitCx) -> Result<Built> {
-        let counted = if self.count_include_pad { Divisor::WithPadding } else { Divisor::WithoutPadding };
-        let divisor = self.divisor_override.map_or(counted, Divisor::Of);
-        let pooling = pooling(self.kernel_size, self.stride, self.padding, PerAxis([1; D]), self.ceil_mode);
-        Ok(Built::one(nn::AvgPool { pooling, divisor }))
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct LpPool<const D: usize> {
-    #[param(rename = "p")]
-    norm_type: f64,
-    #[param(rename = "kernel")]
-    kernel_size: PerAxis<D>,
-    stride: Option<PerAxis<D>>,
-    #[param(default = false)]
-    ceil_mode: bool,
-}
-
-impl<const D: usize> LayerOptions for LpPool<D>
-where
-    nn::LpPool<D>: Layer + 'static,
-{
-    fn resolved(self) -> Self {
-        LpPool { stride: self.stride.or(Some(self.kernel_size)), ..self }
-    }
-
-    fn build(self, _: &mut InitCx) -> Result<Built> {
-        let around = Around([[0; 2]; D]);
-        let pooling = pooling(self.kernel_size, self.stride, around, PerAxis([1; D]), self.ceil_mode);
-        Ok(Built::one(nn::LpPool { p: self.norm_type, pooling }))
-    }
-}
-
-/// Layers that take the extents of what they give.
-macro_rules! sized {
-    ($($name:ident: $kind:ident => |$size:ident| $layer:expr;)*) => { $(
-        #[derive(Params)]
-        #[op(crate = remat::ops)]
-        struct $name<const D: usize> {
-            #[param(rename = "size")]
-            output_size: PerAxis<D>,
-        }
-
-        impl<const D: usize> LayerOptions for $name<D>
-        where
-            nn::$name<D>: $kind + 'static,
-        {
-            fn build(self, _: &mut InitCx) -> Result<Built> {
-                let $size = self.output_size.0;
-                Ok($layer)
-            }
-        }
-    )* };
-}
-sized! {
-    AdaptiveAvgPool: Layer => |size| Built::one(nn::AdaptiveAvgPool::<D>::new(size));
-    AdaptiveMaxPool: Layer => |size| Built::one(nn::AdaptiveMaxPool::<D>::new(size));
-    MaxUnpool: MultiInput => |size| Built::multi_input(nn::MaxUnpool::<D> { size });
+    Upsample {
+        size: Option<Numbers<usize>>, scale_factor as "factor": Option<Numbers<f64>>,
+        mode: ResizeMode = ResizeMode(Named(Interpolate::Nearest)), align_corners: Option<bool> = Some(false), antialias: bool = false,
+        recompute_scale_factor as "recompute_scale": bool = false
+    } kept |o| Upsample { align_corners: o.align_corners.or(Some(false)), ..o } => one |o, _cx| {
+        let sizes = match (o.size, o.scale_factor) {
+            (Some(Numbers(size)), None) => Sizes::To(size),
+            (None, Some(Numbers(factor))) => Sizes::By(factor),
+            _ => return Err(Error::new(ErrorKind::Value, "either `size` or `scale_factor` is given")),
+        };
+        let (align_corners, recompute_scale) = (o.align_corners.unwrap_or_default(), o.recompute_scale_factor);
+        let options = InterpolateOptions { mode: o.mode.0.0, align_corners, antialias: o.antialias, recompute_scale };
+        Ok(nn::Upsample::with(sizes, options))
+    };
 }
 
 /// What is put between pixels, under the names of PyTorch too, which has one for each number of axes.
@@ -160,7 +83,7 @@ impl<'de> Deserialize<'de> for ResizeMode {
             "bicubic" => "cubic",
             other => other,
         };
-        let read = serde_json::from_value(own.into()).map_err(remat::ops::schema::ReadError::custom);
+        let read = serde_json::from_value(own.into()).map_err(ReadError::custom);
         read.map(ResizeMode)
     }
 }
@@ -168,43 +91,6 @@ impl<'de> Deserialize<'de> for ResizeMode {
 impl ParamValue for ResizeMode {
     fn param_type() -> ParamType {
         Named::<Interpolate>::param_type()
-    }
-}
-
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Upsample {
-    size: Option<Numbers<usize>>,
-    #[param(rename = "factor")]
-    scale_factor: Option<Numbers<f64>>,
-    #[param(default = ResizeMode(Named(Interpolate::Nearest)))]
-    mode: ResizeMode,
-    #[param(default = Some(false))]
-    align_corners: Option<bool>,
-    #[param(default = false)]
-    antialias: bool,
-    #[param(rename = "recompute_scale", default = false)]
-    recompute_scale_factor: bool,
-}
-
-impl LayerOptions for Upsample {
-    fn resolved(self) -> Self {
-        Upsample { align_corners: self.align_corners.or(Some(false)), ..self }
-    }
-
-    fn build(self, _: &mut InitCx) -> Result<Built> {
-        let sizes = match (self.size, self.scale_factor) {
-            (Some(Numbers(size)), None) => Sizes::To(size),
-            (None, Some(Numbers(factor))) => Sizes::By(factor),
-            _ => return Err(Error::new(ErrorKind::Value, "either `size` or `scale_factor` is given")),
-        };
-        let options = InterpolateOptions {
-            mode: self.mode.0.0,
-            align_corners: self.align_corners.unwrap_or_default(),
-            antialias: self.antialias,
-            recompute_scale: self.recompute_scale_factor,
-        };
-        Ok(Built::one(nn::Upsample::with(sizes, options)))
     }
 }
 

@@ -1,119 +1,36 @@
 //! Recurrent layers and their cells.
 
-use remat::Result;
-use remat::nn::{self, GruOptions, InitCx, LstmOptions, RnnCellOptions, RnnOptions};
-use remat::ops::schema::Params;
+use remat::nn::{self, GruOptions, LstmOptions, RnnCellOptions, RnnOptions};
 
 use super::arguments::Places;
-use super::{LayerOptions, classes};
-use crate::nn::compiled::Built;
+use super::{classes, options};
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Rnn {
-    #[param(rename = "inputs")]
-    input_size: usize,
-    #[param(rename = "hidden")]
-    hidden_size: usize,
-    #[param(flatten)]
-    options: RnnOptions,
-    #[param(flatten)]
-    places: Places,
-}
+options! {
+    Rnn { input_size as "inputs": usize, hidden_size as "hidden": usize, [flatten] options: RnnOptions, [flatten] places: Places }
+        => multi_input |o, cx| nn::Rnn::with(cx, o.input_size, o.hidden_size, o.options);
 
-impl LayerOptions for Rnn {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::Rnn::with(cx, self.input_size, self.hidden_size, self.options).map(Built::multi_input)
-    }
-}
+    Gru { input_size as "inputs": usize, hidden_size as "hidden": usize, [flatten] options: GruOptions, [flatten] places: Places }
+        => multi_input |o, cx| nn::Gru::with(cx, o.input_size, o.hidden_size, o.options);
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Gru {
-    #[param(rename = "inputs")]
-    input_size: usize,
-    #[param(rename = "hidden")]
-    hidden_size: usize,
-    #[param(flatten)]
-    options: GruOptions,
-    #[param(flatten)]
-    places: Places,
-}
-
-impl LayerOptions for Gru {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::Gru::with(cx, self.input_size, self.hidden_size, self.options).map(Built::multi_input)
-    }
-}
-
-/// An LSTM's options are those of a GRU, and a size that is 0 for none, as PyTorch has it.
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct Lstm {
-    #[param(rename = "inputs")]
-    input_size: usize,
-    #[param(rename = "hidden")]
-    hidden_size: usize,
-    #[param(flatten)]
-    options: GruOptions,
-    #[param(default = 0)]
-    proj_size: usize,
-    #[param(flatten)]
-    places: Places,
-}
-
-impl LayerOptions for Lstm {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        let GruOptions { num_layers, bias, batch_first, dropout, bidirectional } = self.options;
-        let proj_size = (self.proj_size > 0).then_some(self.proj_size);
+    // an LSTM's options are those of a GRU, and a size that is 0 for none, as PyTorch has it
+    Lstm {
+        input_size as "inputs": usize, hidden_size as "hidden": usize, [flatten] options: GruOptions, proj_size: usize = 0, [flatten] places: Places
+    } => multi_input |o, cx| {
+        let GruOptions { num_layers, bias, batch_first, dropout, bidirectional } = o.options;
+        let proj_size = (o.proj_size > 0).then_some(o.proj_size);
         let options = LstmOptions { num_layers, bias, batch_first, dropout, bidirectional, proj_size };
-        nn::Lstm::with(cx, self.input_size, self.hidden_size, options).map(Built::multi_input)
-    }
-}
+        nn::Lstm::with(cx, o.input_size, o.hidden_size, options)
+    };
 
-#[derive(Params)]
-#[op(crate = remat::ops)]
-struct RnnCell {
-    #[param(rename = "inputs")]
-    input_size: usize,
-    #[param(rename = "hidden")]
-    hidden_size: usize,
-    #[param(flatten)]
-    options: RnnCellOptions,
-    #[param(flatten)]
-    places: Places,
-}
+    RnnCell { input_size as "inputs": usize, hidden_size as "hidden": usize, [flatten] options: RnnCellOptions, [flatten] places: Places }
+        => multi_input |o, cx| nn::RnnCell::with(cx, o.input_size, o.hidden_size, o.options);
 
-impl LayerOptions for RnnCell {
-    fn build(self, cx: &mut InitCx) -> Result<Built> {
-        nn::RnnCell::with(cx, self.input_size, self.hidden_size, self.options).map(Built::multi_input)
-    }
-}
+    GruCell { input_size as "inputs": usize, hidden_size as "hidden": usize, bias: bool = true, [flatten] places: Places }
+        => multi_input |o, cx| nn::GruCell::with(cx, o.input_size, o.hidden_size, o.bias);
 
-/// A cell with gates, whose only option is that it has a bias.
-macro_rules! gated_cells {
-    ($($name:ident),*) => { $(
-        #[derive(Params)]
-        #[op(crate = remat::ops)]
-        struct $name {
-            #[param(rename = "inputs")]
-            input_size: usize,
-            #[param(rename = "hidden")]
-            hidden_size: usize,
-            #[param(default = true)]
-            bias: bool,
-            #[param(flatten)]
-            places: Places,
-        }
-
-        impl LayerOptions for $name {
-            fn build(self, cx: &mut InitCx) -> Result<Built> {
-                nn::$name::with(cx, self.input_size, self.hidden_size, self.bias).map(Built::multi_input)
-            }
-        }
-    )* };
+    LstmCell { input_size as "inputs": usize, hidden_size as "hidden": usize, bias: bool = true, [flatten] places: Places }
+        => multi_input |o, cx| nn::LstmCell::with(cx, o.input_size, o.hidden_size, o.bias);
 }
-gated_cells! { GruCell, LstmCell }
 
 classes! {
     /// Plain recurrent layers (Elman, 1990): `h' = f(W_ih x + b_ih + W_hh h + b_hh)`, with `nonlinearity` `tanh` or `relu`.
