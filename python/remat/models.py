@@ -15,9 +15,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _functions, _remat
 from ._autograd import no_grad
-from ._remat import Device, Generator, Tensor
+from ._remat import Device, Generator, KvCache, Tensor
 from ._support import DTypeLike
-from .nn.attention import KvCache
 from .nn.calls import MultiInput, OneInput
 
 __all__ = [
@@ -310,12 +309,12 @@ class _Texts(_Network, MultiInput):
     def forward(self, tokens: Tensor, cache: Optional[KvCache] = None) -> Tensor:
         """Logits `[n, t, vocabulary]` of what follows each token of `[n, t]`. With a `cache`, of tokens that follow those of it, to
         which they are added; nothing is dropped then. Errors: ShapeError for more tokens than there are positions, or room."""
-        return self._call(tokens)[0] if cache is None else self._layer.forward_cached(tokens, cache._of)
+        return self._call(tokens)[0] if cache is None else self._layer.forward_cached(tokens, cache)
 
     def cache(self, batch: int, places: int) -> KvCache:
         """Room for the keys and values of `batch` texts of `places` tokens; of a `Gpt` of as many as it has positions. Errors:
         BudgetError."""
-        return KvCache(self._layer.cache(batch, places))
+        return self._layer.cache(batch, places)
 
     def generate(
         self, tokens: Tensor, count: int, temperature: float = 1.0, top_k: Optional[int] = None,

@@ -1,9 +1,8 @@
 """Networks: modules, layers, losses, first values."""
-from .._remat import Parameter
+from .._remat import KvCache, Parameter
 from . import _layers, activation, containers, functional, init, loss, parametrize, pooling, similarity, utils
 from ._layers import *
 from .activation import *
-from .attention import KvCache
 from .containers import *
 from .loss import *
 from .module import Module, RemovableHandle

@@ -1,43 +1,10 @@
-"""How attention and the blocks made of it are called, and what keeps keys and values. Tensors are `[batch, places, numbers]`."""
+"""How attention and the blocks made of it are called. Tensors are `[batch, places, numbers]`."""
 from typing import Optional, Tuple
 
-from .._remat import Tensor
+from .._remat import KvCache, Tensor
 from .calls import MultiInput
 
 Window = Optional[Tuple[int, int]]
-
-
-class KvCache:
-    """Keys and values of one attention, or of all of a network, of texts that grow: room for `places` tokens, which is on the device
-    from the beginning. `MultiHeadAttention.cache` makes one, and so does `remat.models.Gpt.cache`. `len` of it is how many tokens are
-    there.
-
-    >>> import remat
-    >>> attention = remat.nn.MultiHeadAttention(8, 2)
-    >>> cache = attention.cache(batch=1, places=16)
-    >>> _ = attention(remat.ones(1, 3, 8), cache=cache)
-    >>> len(cache), cache.places
-    (3, 16)
-    """
-
-    def __init__(self, of: object):
-        self._of = of
-
-    def __len__(self) -> int:
-        return len(self._of)  # type: ignore[arg-type]
-
-    @property
-    def places(self) -> int:
-        """How many tokens there is room for."""
-        return self._of.places  # type: ignore[attr-defined]
-
-    def truncate(self, length: int) -> None:
-        """Forgets all tokens but the first `length`. Errors: ArgumentError for more than are there."""
-        self._of.truncate(length)  # type: ignore[attr-defined]
-
-    def clear(self) -> None:
-        """Forgets all tokens."""
-        self.truncate(0)
 
 
 class SelfAttentionCall(MultiInput):
@@ -54,12 +21,12 @@ class SelfAttentionCall(MultiInput):
         if cache is not None:
             if mask is not None or bias is not None or scale is not None or window is not None or soft_cap is not None:
                 raise TypeError("places behind a cache see themselves and what comes before: no other argument counts")
-            return self._layer.forward_cached(x, cache._of)
+            return self._layer.forward_cached(x, cache)
         return self._call(x, mask, bias, causal=causal, scale=scale, window=window, soft_cap=soft_cap)[0]
 
     def cache(self, batch: int, places: int) -> KvCache:
         """Room for the keys and values of `batch` texts of at most `places` tokens. Errors: BudgetError."""
-        return KvCache(self._layer.cache(batch, places))
+        return self._layer.cache(batch, places)
 
 
 class CrossAttentionCall(MultiInput):

@@ -188,8 +188,17 @@ impl<const D: usize> MultiInput for MaxUnpool<D> {
     }
 }
 
-/// The keys and values of one attention, or of all of a network; see the Python class.
-#[pyclass(name = "_KvCache", module = "remat._remat", frozen)]
+/// Keys and values of one attention, or of all of a network, of texts that grow: room for `places` tokens, which is on the device
+/// from the beginning. `MultiHeadAttention.cache` makes one, and so does `remat.models.Gpt.cache`. `len` of it is how many tokens are
+/// there.
+///
+/// >>> import remat
+/// >>> attention = remat.nn.MultiHeadAttention(8, 2)
+/// >>> cache = attention.cache(batch=1, places=16)
+/// >>> _ = attention(remat.ones(1, 3, 8), cache=cache)
+/// >>> len(cache), cache.places
+/// (3, 16)
+#[pyclass(name = "KvCache", module = "remat.nn", frozen)]
 pub(crate) struct NativeCache(pub(crate) Vec<KvCache>);
 
 /// Errors (Value) for a layer that keeps none.
@@ -205,14 +214,19 @@ impl NativeCache {
         self.0.first().map_or(0, KvCache::len)
     }
 
-    /// How many there is room for.
+    /// How many tokens there is room for.
     #[getter]
     fn places(&self) -> usize {
         self.0.first().map_or(0, KvCache::places)
     }
 
-    /// Forgets all tokens but the first. Errors: ValueError for more than are there.
-    fn truncate(&self, py: Python<'_>, len: usize) -> PyResult<()> {
-        crate::call::run(py, || self.0.iter().try_for_each(|c| c.truncate(len)))
+    /// Forgets all tokens but the first `length`. Errors: ArgumentError for more than are there.
+    fn truncate(&self, py: Python<'_>, length: usize) -> PyResult<()> {
+        crate::call::run(py, || self.0.iter().try_for_each(|c| c.truncate(length)))
+    }
+
+    /// Forgets all tokens.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        self.truncate(py, 0)
     }
 }

@@ -1,11 +1,11 @@
 //! What arguments of layers may be beside numbers and truth values, and the arguments that are no options.
 
-use remat::PadMode as Mode;
 use remat::ops::schema::{
     Deserialize, Deserializer, Given, Param, ParamFields, ParamType, ParamValue, Params, ReadError, Serialize,
     SerializeMap, Serializer, Variant,
 };
-use serde::de::Unexpected;
+use remat::{PadMode as Mode, Padding};
+use serde::de::{DeserializeOwned, Unexpected};
 use serde_json::Value;
 
 use crate::ops::choices::Choice;
@@ -16,7 +16,7 @@ enum OneOrAll<T> {
     All(Vec<T>),
 }
 
-fn one_or_all<'de, T: serde::de::DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<OneOrAll<T>, D::Error> {
+fn one_or_all<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<OneOrAll<T>, D::Error> {
     let given = Value::deserialize(from)?;
     let read = match given {
         Value::Array(_) => serde_json::from_value(given).map(OneOrAll::All),
@@ -25,37 +25,42 @@ fn one_or_all<'de, T: serde::de::DeserializeOwned, D: Deserializer<'de>>(from: D
     read.map_err(ReadError::custom)
 }
 
-fn of_axes<T, E: ReadError, const D: usize>(all: Vec<T>) -> Result<[T; D], E> {
-    let n = all.len();
-    let wrong = |_| {
-        let (given, needed) = (format!("{n} numbers"), format!("one for each of {D} axes"));
-        E::invalid_type(Unexpected::Other(&given), &needed.as_str())
-    };
-    all.try_into().map_err(wrong)
+/// A value, a number unless said, for each of `D` axes; one alone stands for all.
+#[derive(Clone, Copy)]
+pub(super) struct PerAxis<const D: usize, T = usize>(pub(super) [T; D]);
+
+/// Places before and behind each of `D` axes: one number for all, or for each axis a number or a pair.
+pub(super) type Around<const D: usize> = PerAxis<D, PerAxis<2>>;
+
+impl<const D: usize> Around<D> {
+    pub(super) const NONE: Self = PerAxis([PerAxis([0; 2]); D]);
+
+    pub(super) fn padding(self) -> Padding<D> {
+        Padding::from(self.0.map(|PerAxis(pair)| pair))
+    }
 }
 
-/// A number for each of `D` axes; one alone stands for all.
-#[derive(Clone, Copy)]
-pub(super) struct PerAxis<const D: usize>(pub(super) [usize; D]);
-
-impl<const D: usize> Serialize for PerAxis<D> {
+impl<const D: usize, T: Serialize> Serialize for PerAxis<D, T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(&self.0)
     }
 }
 
-impl<'de, const D: usize> Deserialize<'de> for PerAxis<D> {
+impl<'de, const D: usize, T: DeserializeOwned + Copy> Deserialize<'de> for PerAxis<D, T> {
     fn deserialize<F: Deserializer<'de>>(from: F) -> Result<Self, F::Error> {
-        Ok(PerAxis(match one_or_all(from)? {
-            OneOrAll::One(n) => [n; D],
-            OneOrAll::All(all) => of_axes(all)?,
-        }))
+        let all = match one_or_all(from)? {
+            OneOrAll::One(n) => return Ok(PerAxis([n; D])),
+            OneOrAll::All(all) => all,
+        };
+        let (given, needed) = (format!("{} numbers", all.len()), format!("one for each of {D} axes"));
+        let wrong = |_| ReadError::invalid_type(Unexpected::Other(&given), &needed.as_str());
+        all.try_into().map(PerAxis).map_err(wrong)
     }
 }
 
-impl<const D: usize> ParamValue for PerAxis<D> {
+impl<const D: usize, T: ParamValue + Copy> ParamValue for PerAxis<D, T> {
     fn param_type() -> ParamType {
-        ParamType::AnyOf(vec![ParamType::Size, ParamType::Array(Box::new(ParamType::Size), D)])
+        ParamType::AnyOf(vec![ParamType::Size, ParamType::Array(Box::new(T::param_type()), D)])
     }
 }
 
@@ -63,7 +68,7 @@ impl<const D: usize> ParamValue for PerAxis<D> {
 #[derive(Clone, Serialize)]
 pub(super) struct Numbers<T>(pub(super) Vec<T>);
 
-impl<'de, T: serde::de::DeserializeOwned> Deserialize<'de> for Numbers<T> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Numbers<T> {
     fn deserialize<F: Deserializer<'de>>(from: F) -> Result<Self, F::Error> {
         Ok(Numbers(match one_or_all(from)? {
             OneOrAll::One(n) => vec![n],
@@ -75,32 +80,6 @@ impl<'de, T: serde::de::DeserializeOwned> Deserialize<'de> for Numbers<T> {
 impl<T: ParamValue> ParamValue for Numbers<T> {
     fn param_type() -> ParamType {
         ParamType::AnyOf(vec![T::param_type(), ParamType::List(Box::new(T::param_type()))])
-    }
-}
-
-/// Places before and behind each of `D` axes: one number for all, or for each axis a number or a pair.
-#[derive(Clone, Copy)]
-pub(super) struct Around<const D: usize>(pub(super) [[usize; 2]; D]);
-
-impl<const D: usize> Serialize for Around<D> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(&self.0)
-    }
-}
-
-impl<'de, const D: usize> Deserialize<'de> for Around<D> {
-    fn deserialize<F: Deserializer<'de>>(from: F) -> Result<Self, F::Error> {
-        let sides: [PerAxis<2>; D] = match one_or_all(from)? {
-            OneOrAll::One(n) => [n; D],
-            OneOrAll::All(all) => of_axes(all)?,
-        };
-        Ok(Around(sides.map(|PerAxis(pair)| pair)))
-    }
-}
-
-impl<const D: usize> ParamValue for Around<D> {
-    fn param_type() -> ParamType {
-        ParamType::AnyOf(vec![ParamType::Size, ParamType::Array(Box::new(PerAxis::<2>::param_type()), D)])
     }
 }
 

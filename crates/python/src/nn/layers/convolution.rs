@@ -9,7 +9,7 @@ use super::{classes, options};
 options! {
     Conv<D> {
         in_channels as "inputs": usize, out_channels as "outputs": usize, kernel_size as "kernel": PerAxis<D>,
-        stride: PerAxis<D> = PerAxis([1; D]), padding: ConvPadding<D> = ConvPadding::Places(Around([[0; 2]; D])),
+        stride: PerAxis<D> = PerAxis([1; D]), padding: ConvPadding<D> = ConvPadding::Places(Around::NONE),
         dilation: PerAxis<D> = PerAxis([1; D]), groups: usize = 1, bias: bool = true, [flatten] places: Places,
         output_padding: PerAxis<D> = PerAxis([0; D]), padding_mode: Named<PadMode> = Named(PadMode::Zeros),
     } where nn::Conv<D>: Layer => one |o, cx| {
@@ -50,7 +50,7 @@ options! {
 
     /// How the windows of a convolution lie whose taps are chosen place by place.
     Windows {
-        kernel_size as "kernel": PerAxis<2>, stride: PerAxis<2> = PerAxis([1; 2]), padding: Around<2> = Around([[0; 2]; 2]),
+        kernel_size as "kernel": PerAxis<2>, stride: PerAxis<2> = PerAxis([1; 2]), padding: Around<2> = Around::NONE,
         dilation: PerAxis<2> = PerAxis([1; 2]), groups: usize = 1
     };
 }
@@ -60,7 +60,7 @@ impl<const D: usize> Conv<D> {
     fn options(&self) -> ConvOptions<D> {
         let padding = match self.padding {
             ConvPadding::Same => Padding::NONE,
-            ConvPadding::Places(Around(places)) => Padding::from(places),
+            ConvPadding::Places(around) => around.padding(),
         };
         ConvOptions {
             stride: Extents(self.stride.0),
@@ -77,7 +77,7 @@ impl<const D: usize> Conv<D> {
 impl Windows {
     fn options(&self, bias: bool) -> ConvOptions<2> {
         let (stride, dilation) = (Extents(self.stride.0), Extents(self.dilation.0));
-        let padding = Padding::from(self.padding.0);
+        let padding = self.padding.padding();
         ConvOptions { stride, padding, dilation, groups: self.groups, bias, ..ConvOptions::default() }
     }
 }

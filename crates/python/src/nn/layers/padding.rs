@@ -1,6 +1,5 @@
 //! Padding, and windows as columns.
 
-use remat::Padding;
 use remat::nn::{self, PadMode, Patches};
 
 use super::arguments::{Around, Beyond, Named, PerAxis};
@@ -10,12 +9,12 @@ options! {
     Pad<D> { padding: Around<D>, mode: Named<Beyond> = Named(Beyond(PadMode::Zeros)), value: f64 = 0.0 } => one |o, _cx| {
         let Named(Beyond(mode)) = o.mode;
         let mode = if let PadMode::Constant(_) = mode { PadMode::Constant(o.value) } else { mode };
-        Ok(nn::Pad::with(Padding::from(o.padding.0), mode))
+        Ok(nn::Pad::with(o.padding.padding(), mode))
     };
 
     /// How windows of an image lie.
     Windows {
-        kernel_size as "kernel": PerAxis<2>, dilation: PerAxis<2> = PerAxis([1; 2]), padding: Around<2> = Around([[0; 2]; 2]),
+        kernel_size as "kernel": PerAxis<2>, dilation: PerAxis<2> = PerAxis([1; 2]), padding: Around<2> = Around::NONE,
         stride: PerAxis<2> = PerAxis([1; 2])
     } => one |o, _cx| Ok(nn::Unfold { patches: o.patches() });
 
@@ -25,7 +24,7 @@ options! {
 
 impl Windows {
     fn patches(&self) -> Patches {
-        let padding = Padding::from(self.padding.0);
+        let padding = self.padding.padding();
         Patches { kernel: self.kernel_size.0, stride: self.stride.0, padding, dilation: self.dilation.0 }
     }
 }

@@ -3,7 +3,7 @@
 use remat::nn::{self, Pooling, Sizes};
 use remat::ops::schema::{Deserialize, Deserializer, ParamType, ParamValue, ReadError, Serialize, Serializer};
 use remat::tensor::Interpolate;
-use remat::{Divisor, Error, ErrorKind, InterpolateOptions, Padding};
+use remat::{Divisor, Error, ErrorKind, InterpolateOptions};
 
 use super::arguments::{Around, Named, Numbers, PerAxis};
 use super::{classes, options};
@@ -16,20 +16,20 @@ fn pooling<const D: usize>(
     dilation: PerAxis<D>,
     ceil_mode: bool,
 ) -> Pooling<D> {
-    let (stride, padding) = (stride.unwrap_or(kernel).0, Padding::from(padding.0));
+    let (stride, padding) = (stride.unwrap_or(kernel).0, padding.padding());
     Pooling { kernel: kernel.0, stride, padding, dilation: dilation.0, ceil_mode }
 }
 
 options! {
     MaxPool<D> {
-        kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, padding: Around<D> = Around([[0; 2]; D]),
+        kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, padding: Around<D> = Around::NONE,
         dilation: PerAxis<D> = PerAxis([1; D]), ceil_mode: bool = false
     } kept |o| MaxPool { stride: o.stride.or(Some(o.kernel_size)), ..o } => one |o, _cx| {
         Ok(nn::MaxPool { pooling: pooling(o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode) })
     };
 
     AvgPool<D> {
-        kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, padding: Around<D> = Around([[0; 2]; D]),
+        kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, padding: Around<D> = Around::NONE,
         ceil_mode: bool = false, count_include_pad: bool = true, divisor_override as "divisor": Option<usize>
     } kept |o| AvgPool { stride: o.stride.or(Some(o.kernel_size)), ..o } => one |o, _cx| {
         let counted = if o.count_include_pad { Divisor::WithPadding } else { Divisor::WithoutPadding };
@@ -40,7 +40,7 @@ options! {
     LpPool<D> {
         norm_type as "p": f64, kernel_size as "kernel": PerAxis<D>, stride: Option<PerAxis<D>>, ceil_mode: bool = false
     } kept |o| LpPool { stride: o.stride.or(Some(o.kernel_size)), ..o } => one |o, _cx| {
-        let pooling = pooling(o.kernel_size, o.stride, Around([[0; 2]; D]), PerAxis([1; D]), o.ceil_mode);
+        let pooling = pooling(o.kernel_size, o.stride, Around::NONE, PerAxis([1; D]), o.ceil_mode);
         Ok(nn::LpPool { p: o.norm_type, pooling })
     };
 
