@@ -380,11 +380,6 @@ class CompiledLayer(_Inside):
         return self.__dict__["_core"].native
 
     @property
-    def _native_layer(self) -> Any:
-        """The compiled layer, once it is made."""
-        return self._layer if "_core" in self.__dict__ else None
-
-    @property
     def _options(self) -> Dict[str, Any]:
         options: Dict[str, Any] = self._layer.options
         return options

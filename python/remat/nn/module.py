@@ -70,8 +70,6 @@ class Module:
     """
 
     training: bool
-    # the compiled layer of a module that holds one
-    _native_layer: Any = None
 
     def __init__(self) -> None:
         object.__setattr__(self, "_parameters", OrderedDict())

@@ -134,7 +134,8 @@ impl Recipe {
         let (inner, inner_options): (String, Map<String, Value>) =
             serde_json::from_value(inner).map_err(value::wrong_form)?;
         let (inner, make) = Recipe::read(&inner, inner_options)?;
-        let options: Vec<(&str, Value)> = given.iter().map(|(name, v)| (name.as_str(), v.clone())).collect();
+        let in_order = ["name", "n_power_iterations", "eps"];
+        let options: Vec<_> = in_order.iter().filter_map(|name| Some((*name, given.get(*name)?.clone()))).collect();
         let recipe = Recipe::around(&inner, class, &options);
         let given = Value::Object(given);
         let make: Make = if class == "WeightNorm" {

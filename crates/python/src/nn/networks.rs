@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::compiled::Built;
-use super::layers::Make;
+use super::layers::{Make, Prepared};
 use super::multi_input::{Cached, CallOptions, Inputs, MultiInput, both};
 use super::wrong_option;
 use crate::value;
@@ -108,7 +108,7 @@ fn multi_input(net: Result<impl MultiInput + 'static>) -> Result<Built> {
 
 /// What makes a network of a config, and the config; none for a kind that is no network's. Errors: TypeError, ValueError for another
 /// config.
-pub(super) fn make(kind: &str, given: Map<String, Value>) -> PyResult<Option<(Vec<(String, Value)>, Make)>> {
+pub(super) fn make(kind: &str, given: Map<String, Value>) -> PyResult<Option<Prepared>> {
     let Some(kind) = KINDS.iter().find(|k| k.name == kind) else { return Ok(None) };
     let (config, make) = (kind.prepare)(Value::Object(given.clone())).map_err(|e| wrong_field(kind, &given, &e))?;
     let config: Map<String, Value> = serde_json::from_value(config).map_err(value::wrong_form)?;

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use remat::HostTensor;
 use remat::nn::{LoadReport, Module, Parameter, Visit, Walk};
 
 use super::NativeLayer;
 use crate::call;
 use crate::tensor::host_of;
-use crate::tensor::parameter::{self, PyParameter};
+use crate::tensor::parameter;
 
 /// A module and all within it, each once, with their names, outermost first.
 #[pyfunction]
@@ -31,13 +33,24 @@ pub(crate) fn module_tree<'py>(root: &Bound<'py, PyAny>) -> PyResult<Vec<(String
     Ok(found)
 }
 
+/// An attribute that every module has of its own. Errors: AttributeError before the `__init__` of `Module`.
+fn own<'py>(module: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let not = || PyAttributeError::new_err(format!("{} has no `{name}`: call super().__init__()", module.get_type()));
+    own_dict(module)?.get_item(name)?.ok_or_else(not)
+}
+
+/// The attributes of a module itself, past what its class says of attributes.
+fn own_dict<'py>(module: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    Ok(module.getattr("__dict__")?.cast_into()?)
+}
+
 /// Hands on each entry of a dictionary of a module's that is not None.
 fn each_of<'py>(
     module: &Bound<'py, PyAny>,
     store: &str,
     mut f: impl FnMut(String, Bound<'py, PyAny>) -> PyResult<()>,
 ) -> PyResult<()> {
-    module.getattr(store)?.call_method0("items")?.try_iter()?.try_for_each(|entry| {
+    own(module, store)?.call_method0("items")?.try_iter()?.try_for_each(|entry| {
         let (name, v): (String, Bound<'py, PyAny>) = entry?.extract()?;
         if v.is_none() { Ok(()) } else { f(name, v) }
     })
@@ -66,6 +79,16 @@ impl Visit for State {
 }
 impl Module for State {}
 
+/// Parameters and buffers alone: all that Python's lists of them need.
+struct Listed<'s>(&'s State);
+
+impl Visit for Listed<'_> {
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.0.parameters.iter().for_each(|(name, p)| at.field(name, p));
+    }
+}
+impl Module for Listed<'_> {}
+
 impl State {
     fn add(&mut self, name: String, object: Bound<'_, PyAny>) -> PyResult<()> {
         let p = parameter::extract(&object)?;
@@ -75,12 +98,9 @@ impl State {
     }
 
     /// The parameters as the objects that the module has.
-    fn named_objects(&self, py: Python<'_>, all: Vec<(String, Parameter)>) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        let object = |p: Parameter| match self.objects.get(&p.address()) {
-            Some(object) => Ok(object.clone_ref(py)),
-            None => PyParameter::of(py, p).map(Py::into_any),
-        };
-        all.into_iter().map(|(name, p)| Ok((name, object(p)?))).collect()
+    fn named_objects(&self, py: Python<'_>, all: Vec<(String, Parameter)>) -> Vec<(String, Py<PyAny>)> {
+        let object = |(name, p): (String, Parameter)| Some((name, self.objects.get(&p.address())?.clone_ref(py)));
+        all.into_iter().filter_map(object).collect()
     }
 }
 
@@ -91,14 +111,15 @@ impl State {
     fn new(module: &Bound<'_, PyAny>, is_saved: bool) -> PyResult<Self> {
         let mut made = State { parameters: Vec::new(), layers: Vec::new(), objects: HashMap::new() };
         for (path, module) in module_tree(module)? {
-            let left_out = module.getattr("_not_saved")?;
+            let left_out = own(&module, "_not_saved")?;
             for store in ["_parameters", "_buffers"] {
                 each_of(&module, store, |name, p| {
                     if is_saved && left_out.contains(&name)? { Ok(()) } else { made.add(join(&path, &name), p) }
                 })?;
             }
-            if let Some(layer) = module.getattr("_native_layer")?.extract()? {
-                made.layers.push((path, layer));
+            if let Some(core) = own_dict(&module)?.get_item("_core")? {
+                let layer: Bound<'_, NativeLayer> = core.getattr("native")?.cast_into()?;
+                made.layers.push((path, layer.unbind()));
             }
         }
         Ok(made)
@@ -113,18 +134,18 @@ impl State {
     }
 
     /// Trained parameters with their names, each once.
-    fn trained(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        self.named_objects(py, self.named_parameters())
+    fn trained(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
+        self.named_objects(py, Listed(self).named_parameters())
     }
 
     /// State without a gradient with its names, each once.
-    fn buffers(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        self.named_objects(py, self.named_buffers())
+    fn buffers(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
+        self.named_objects(py, Listed(self).named_buffers())
     }
 
     /// Both, in the order of the traversal.
-    fn all(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        self.named_objects(py, self.named_state())
+    fn all(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
+        self.named_objects(py, Listed(self).named_state())
     }
 
     /// Replaces the values, all or none of them. Errors: ValueError naming all that does not fit.

@@ -55,6 +55,9 @@ pub(super) struct LayerClass {
 /// What makes a layer, once its options are read.
 pub(super) type Make = Box<dyn FnOnce(&mut InitCx) -> Result<Built> + Send>;
 
+/// Options as they are kept, in the order in which they are shown, and what makes the layer of them.
+pub(super) type Prepared = (Vec<(String, Value)>, Make);
+
 impl LayerClass {
     const fn of<O: LayerOptions>(name: &'static str, base: &'static str, text: &'static str) -> LayerClass {
         LayerClass { name, base, text, params: O::params, prepare: prepare::<O> }
@@ -128,7 +131,7 @@ const FILES: &[&[LayerClass]] = &[
 
 /// What makes a layer of the class, and its options as they are kept, in order; none for a class that is not here. Options have the
 /// names of Python's arguments, or those that the layer shows. Errors: TypeError, ValueError for options that do not fit.
-pub(super) fn make(class: &str, given: &Map<String, Value>) -> PyResult<Option<(Vec<(String, Value)>, Make)>> {
+pub(super) fn make(class: &str, given: &Map<String, Value>) -> PyResult<Option<Prepared>> {
     let Some(class) = FILES.iter().copied().flatten().find(|c| c.name == class) else { return Ok(None) };
     let params = (class.params)();
     let shown = |name: &String| params.iter().find(|p| p.field == name).map_or(name.clone(), |p| p.name.to_owned());
