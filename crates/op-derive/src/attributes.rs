@@ -85,7 +85,7 @@ impl Input {
 pub(crate) struct TypeAttributes {
     /// Where `remat-ops` is found.
     pub(crate) krate: Path,
-    /// What is not given of a field is what the type's `Default` has.
+    /// A field that is not given is as the type's `Default` has it.
     pub(crate) has_default: bool,
     inputs: Vec<Input>,
     gradient: Vec<Ident>,

@@ -1,7 +1,7 @@
 //! Options between Python and the library: dictionaries, lists, texts and numbers, as values of the form that serde reads.
 //!
-//! What stands in them are options of layers, optimisers, initialisers and schedules, and states of these: small, and read when
-//! something is made. No text is written and read again on the way.
+//! Options of layers, optimisers, initialisers and schedules come so, and states of these: small, and read when something is made. No
+//! text is written and read again on the way.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -99,7 +99,7 @@ pub(crate) fn to_python(py: Python<'_>, v: &Value) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// What `x` is of the library's. Errors: those of [`of_python`], ValueError for another form.
+/// The library's value for `x`. Errors: those of [`of_python`], ValueError for another form.
 pub(crate) fn extract<T: DeserializeOwned>(x: &Bound<'_, PyAny>) -> PyResult<T> {
     serde_json::from_value(of_python(x)?).map_err(wrong_form)
 }

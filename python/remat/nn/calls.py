@@ -14,7 +14,7 @@ class OneInput(CompiledLayer):
 
 
 class MultiInput(CompiledLayer):
-    """A compiled layer of several tensors, of which some may be left out."""
+    """A compiled layer of several tensors, each of them or None."""
 
     def _call(self, *x: Optional[Tensor], **options: Any) -> List[Tensor]:
         return self._layer.call(x, **options)

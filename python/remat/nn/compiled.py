@@ -253,7 +253,7 @@ class _Inside(Module):
 
 
 def _class_of_ours(of: type) -> Any:
-    """The class of this package of which one is made, which may be a user's below it."""
+    """This package's class in the line of `of`, which may be a user's class below it."""
     return next(c for c in of.__mro__ if _is_ours(c))
 
 

@@ -160,7 +160,7 @@ impl Recipe {
         }
     }
 
-    /// What makes another one.
+    /// Makes another one.
     fn make(&self) -> PyResult<Make> {
         Ok(Recipe::read(&self.class, self.given())?.1)
     }
@@ -241,7 +241,7 @@ impl NativeLayer {
     }
 }
 
-/// What a layer has beside parameters, by name: which parts train, and its sources of random keys.
+/// The state of a layer beside its parameters, by name: the modes of its parts, and its sources of random keys.
 #[derive(Serialize, Deserialize)]
 struct States {
     modes: BTreeMap<String, bool>,
@@ -445,7 +445,7 @@ impl NativeLayer {
         call::run(py, || layer.forward(&x))?.object(py)
     }
 
-    /// The outputs for several tensors, some of which may be None. What attention sees is by name.
+    /// The outputs for several tensors, each of them or None. The options of attention are by name.
     #[pyo3(signature = (x, *, causal = false, scale = None, window = None, soft_cap = None, at_end = false))]
     #[allow(clippy::too_many_arguments)]
     fn call(

@@ -1,4 +1,4 @@
-//! Calls of layers with several inputs, some of which may be left out: recurrent layers, attention, pairs.
+//! Calls of layers with several inputs, which may be left out in part: recurrent layers, attention, pairs.
 
 use pyo3::prelude::*;
 use remat::nn::{
@@ -68,38 +68,50 @@ impl CallOptions {
     }
 }
 
-impl MultiInput for Rnn {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        let (y, h) = self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?;
-        Ok(vec![y, h])
-    }
+/// The calls of layers: the outputs of a layer, of its inputs and the options. `as_cached` stands behind those that keep keys and values.
+macro_rules! calls {
+    ($($name:ident $(<$d:ident>)?: |$layer:ident, $x:ident, $o:tt| $outputs:expr $(, $cached:ident)?;)+) => { $(
+        impl $(<const $d: usize>)? $crate::nn::multi_input::MultiInput for $name $(<$d>)? {
+            fn call(&self, $x: &Inputs, $o: &CallOptions) -> Result<Vec<Tensor>> {
+                let $layer = self;
+                Ok($outputs)
+            }
+
+            $(fn $cached(&self) -> Option<&dyn $crate::nn::multi_input::Cached> {
+                Some(self)
+            })?
+        }
+    )+ };
 }
-impl MultiInput for Gru {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        let (y, h) = self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?;
-        Ok(vec![y, h])
-    }
-}
-impl MultiInput for Lstm {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        let (y, [h, c]) = self.forward_with(x.get(0)?, both(x)?, x.opt(3))?;
-        Ok(vec![y, h, c])
-    }
-}
-impl MultiInput for RnnCell {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.opt(1))?])
-    }
-}
-impl MultiInput for GruCell {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.opt(1))?])
-    }
-}
-impl MultiInput for LstmCell {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(self.forward(x.get(0)?, both(x)?)?.into())
-    }
+pub(super) use calls;
+
+calls! {
+    Rnn: |layer, x, _| layer.forward_with(x.get(0)?, x.opt(1), x.opt(2)).map(|(y, h)| vec![y, h])?;
+    Gru: |layer, x, _| layer.forward_with(x.get(0)?, x.opt(1), x.opt(2)).map(|(y, h)| vec![y, h])?;
+    Lstm: |layer, x, _| layer.forward_with(x.get(0)?, both(x)?, x.opt(3)).map(|(y, [h, c])| vec![y, h, c])?;
+    RnnCell: |layer, x, _| vec![layer.forward(x.get(0)?, x.opt(1))?];
+    GruCell: |layer, x, _| vec![layer.forward(x.get(0)?, x.opt(1))?];
+    LstmCell: |layer, x, _| layer.forward(x.get(0)?, both(x)?)?.into();
+    MultiHeadAttention: |layer, x, o| vec![layer.forward_with(x.get(0)?, o.attend(x.opt(1), x.opt(2)))?], as_cached;
+    CrossAttention: |layer, x, o| {
+        vec![layer.forward_with(x.get(0)?, x.get(1)?, x.get(2)?, o.attend(x.opt(3), x.opt(4)))?]
+    };
+    EncoderBlock: |layer, x, o| vec![layer.forward_with(x.get(0)?, o.attend(x.opt(1), x.opt(2)))?];
+    DecoderBlock: |layer, x, o| {
+        let memory = Attend { mask: x.opt(3), ..Attend::default() };
+        vec![layer.forward_with(x.get(0)?, x.get(1)?, o.attend(x.opt(2), None), memory)?]
+    };
+    // without a source, of what the encoder gave before; without a target, what it gives
+    EncoderDecoder: |layer, x, _| vec![match (x.opt(0), x.opt(1), x.opt(2)) {
+        (Some(source), Some(target), mask) => layer.forward_with(source, target, mask)?,
+        (Some(source), None, mask) => layer.encode(source, mask)?,
+        (None, _, mask) => layer.decode(x.get(1)?, x.get(3)?, mask)?,
+    }];
+    EmbeddingBag: |layer, x, _| vec![layer.forward_with(x.get(0)?, x.opt(1), x.opt(2))?];
+    DeformConv2d: |layer, x, _| vec![layer.forward(x.get(0)?, x.get(1)?, x.opt(2))?];
+    RegionRestrictedConv2d: |layer, x, _| vec![layer.forward(x.get(0)?, x.get(1)?, x.get(2)?)?];
+    Bilinear: |layer, x, _| vec![layer.forward(x.get(0)?, x.get(1)?)?];
+    MaxUnpool<D>: |layer, x, _| vec![layer.forward(x.get(0)?, x.get(1)?)?];
 }
 
 /// The two states of an LSTM, both of which are given or none. Errors: Value for one of them.
@@ -110,15 +122,6 @@ pub(super) fn both(x: &Inputs) -> Result<Option<[&Tensor; 2]>> {
     }
 }
 
-impl MultiInput for MultiHeadAttention {
-    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward_with(x.get(0)?, o.attend(x.opt(1), x.opt(2)))?])
-    }
-
-    fn as_cached(&self) -> Option<&dyn Cached> {
-        Some(self)
-    }
-}
 impl Cached for MultiHeadAttention {
     fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>> {
         let none = || Error::new(ErrorKind::Internal, "an attention without parameters");
@@ -132,59 +135,6 @@ impl Cached for MultiHeadAttention {
             [one] => self.forward_cached(x, one),
             _ => Err(Error::new(ErrorKind::Arity, format!("{} caches for an attention", caches.len()))),
         }
-    }
-}
-impl MultiInput for CrossAttention {
-    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
-        let attend = o.attend(x.opt(3), x.opt(4));
-        Ok(vec![self.forward_with(x.get(0)?, x.get(1)?, x.get(2)?, attend)?])
-    }
-}
-impl MultiInput for EncoderBlock {
-    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward_with(x.get(0)?, o.attend(x.opt(1), x.opt(2)))?])
-    }
-}
-impl MultiInput for DecoderBlock {
-    fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>> {
-        let memory = Attend { mask: x.opt(3), ..Attend::default() };
-        Ok(vec![self.forward_with(x.get(0)?, x.get(1)?, o.attend(x.opt(2), None), memory)?])
-    }
-}
-impl MultiInput for EncoderDecoder {
-    /// Without a source, of what the encoder gave before; without a target, what it gives.
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        let (mask, memory) = (x.opt(2), x.opt(3));
-        Ok(vec![match (x.opt(0), x.opt(1), memory) {
-            (Some(source), Some(target), _) => self.forward_with(source, target, mask)?,
-            (Some(source), None, _) => self.encode(source, mask)?,
-            _ => self.decode(x.get(1)?, x.get(3)?, mask)?,
-        }])
-    }
-}
-impl MultiInput for EmbeddingBag {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward_with(x.get(0)?, x.opt(1), x.opt(2))?])
-    }
-}
-impl MultiInput for DeformConv2d {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.get(1)?, x.opt(2))?])
-    }
-}
-impl MultiInput for RegionRestrictedConv2d {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.get(1)?, x.get(2)?)?])
-    }
-}
-impl MultiInput for Bilinear {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
-    }
-}
-impl<const D: usize> MultiInput for MaxUnpool<D> {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
     }
 }
 

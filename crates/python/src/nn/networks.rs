@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::compiled::Built;
 use super::layers::{Make, Prepared};
-use super::multi_input::{Cached, CallOptions, Inputs, MultiInput, both};
+use super::multi_input::{Cached, CallOptions, Inputs, MultiInput, both, calls};
 use super::wrong_option;
 use crate::value;
 
@@ -106,8 +106,7 @@ fn multi_input(net: Result<impl MultiInput + 'static>) -> Result<Built> {
     net.map(Built::multi_input)
 }
 
-/// What makes a network of a config, and the config; none for a kind that is no network's. Errors: TypeError, ValueError for another
-/// config.
+/// Reads a config; none for a kind that is no network's. Errors: TypeError, ValueError for another config.
 pub(super) fn make(kind: &str, given: Map<String, Value>) -> PyResult<Option<Prepared>> {
     let Some(kind) = KINDS.iter().find(|k| k.name == kind) else { return Ok(None) };
     let (config, make) = (kind.prepare)(Value::Object(given.clone())).map_err(|e| wrong_field(kind, &given, &e))?;
@@ -136,49 +135,25 @@ pub(crate) fn network_configs(py: Python<'_>, kind: &str) -> PyResult<Py<PyAny>>
     value::to_python(py, &Value::Object((kind.configs)()?))
 }
 
-impl MultiInput for Vae {
-    /// The loss of examples; or mean and logarithm of the variance of their codes; or the logits for codes.
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        match (x.opt(0), x.opt(1)) {
-            (Some(x), _) => Ok(vec![self.loss(x)?]),
-            (None, Some(x)) => Ok(self.encode(x)?.into()),
-            (None, None) => Ok(vec![self.decode(x.get(2)?)?]),
-        }
-    }
-}
-
-impl MultiInput for DiffusionUNet {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
-    }
-}
-
-impl MultiInput for LstmLm {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
+calls! {
+    // the loss of examples; or mean and logarithm of the variance of their codes; or the logits for codes
+    Vae: |net, x, _| match (x.opt(0), x.opt(1)) {
+        (Some(x), _) => vec![net.loss(x)?],
+        (None, Some(x)) => net.encode(x)?.into(),
+        (None, None) => vec![net.decode(x.get(2)?)?],
+    };
+    DiffusionUNet: |net, x, _| vec![net.forward(x.get(0)?, x.get(1)?)?];
+    LstmLm: |net, x, _| {
         let state = both(x)?.map(|state| state.map(Tensor::clone));
-        let (y, [h, c]) = self.forward_with(x.get(0)?, state.as_ref())?;
-        Ok(vec![y, h, c])
-    }
-}
-
-impl MultiInput for Bert {
-    /// The output for tokens, with kinds and padding; or what stands for a whole text of an output.
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        match x.opt(3) {
-            Some(y) => Ok(vec![self.pooled(y)?]),
-            None => Ok(vec![self.forward_with(x.get(0)?, BertInput { kinds: x.opt(1), mask: x.opt(2) })?]),
-        }
-    }
-}
-
-impl MultiInput for Gpt {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?)?])
-    }
-
-    fn as_cached(&self) -> Option<&dyn Cached> {
-        Some(self)
-    }
+        net.forward_with(x.get(0)?, state.as_ref()).map(|(y, [h, c])| vec![y, h, c])?
+    };
+    // the output for tokens, with kinds and padding; or what stands for a whole text of an output
+    Bert: |net, x, _| vec![match x.opt(3) {
+        Some(y) => net.pooled(y)?,
+        None => net.forward_with(x.get(0)?, BertInput { kinds: x.opt(1), mask: x.opt(2) })?,
+    }];
+    Gpt: |net, x, _| vec![net.forward(x.get(0)?)?], as_cached;
+    Llama: |net, x, _| vec![net.forward(x.get(0)?)?], as_cached;
 }
 
 impl Cached for Gpt {
@@ -189,16 +164,6 @@ impl Cached for Gpt {
 
     fn forward_cached(&self, tokens: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
         self.forward_cached(tokens, caches)
-    }
-}
-
-impl MultiInput for Llama {
-    fn call(&self, x: &Inputs, _: &CallOptions) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?)?])
-    }
-
-    fn as_cached(&self) -> Option<&dyn Cached> {
-        Some(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What arguments of layers may be beside numbers and truth values, and the arguments that are no options.
+//! Arguments of layers beside numbers and truth values, and those that are no options.
 
 use remat::ops::schema::{
     Deserialize, Deserializer, Given, Param, ParamFields, ParamType, ParamValue, Params, ReadError, Serialize,
@@ -143,7 +143,7 @@ impl<T: Choice + PartialEq> ParamValue for Named<T> {
     }
 }
 
-/// What lies beyond an edge, of a layer that pads: [`Mode`] with `constant` as a name.
+/// The places beyond an edge, of a layer that pads: [`Mode`] with `constant` as a name.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Beyond(pub(super) Mode);
 

@@ -3,9 +3,9 @@
 //! A struct of options is the list of a class's arguments, in order, with types and defaults; where the library's own options are those,
 //! they stand in it as a whole. `#[derive(Params)]` reads it off, as it does for ops. From it and from the class's text come the Python
 //! class with its signature (`scripts/make_python_layers.py`), how options are read, how they are shown, and how a layer is made again of
-//! them. A field has the name of Python's argument; `rename` says the one that a layer shows, where that is an older one.
+//! them. A field has the name of Python's argument; `as` says the one that a layer shows, where that is an older one.
 //!
-//! A new layer is a struct here and a line in its file's list; then the script is run.
+//! A new layer is an entry of `options!` and one of `classes!` in the file of its family; then the script is run.
 
 mod activation;
 mod arguments;
@@ -52,14 +52,14 @@ pub(super) struct LayerClass {
     prepare: fn(Value) -> serde_json::Result<(Value, Make)>,
 }
 
-/// What makes a layer, once its options are read.
+/// Makes a layer, once its options are read.
 pub(super) type Make = Box<dyn FnOnce(&mut InitCx) -> Result<Built> + Send>;
 
-/// Options as they are kept, in the order in which they are shown, and what makes the layer of them.
+/// Options as they are kept, in the order in which they are shown, and the function that makes the layer of them.
 pub(super) type Prepared = (Vec<(String, Value)>, Make);
 
 impl LayerClass {
-    const fn of<O: LayerOptions>(name: &'static str, base: &'static str, text: &'static str) -> LayerClass {
+    const fn new<O: LayerOptions>(name: &'static str, base: &'static str, text: &'static str) -> LayerClass {
         LayerClass { name, base, text, params: O::params, prepare: prepare::<O> }
     }
 }
@@ -108,7 +108,7 @@ use options;
 macro_rules! classes {
     ($($(#[doc = $text:literal])+ $name:ident: $base:ident = $options:ty;)+) => {
         pub(super) const CLASSES: &[$crate::nn::layers::LayerClass] = &[$(
-            $crate::nn::layers::LayerClass::of::<$options>(
+            $crate::nn::layers::LayerClass::new::<$options>(
                 stringify!($name), stringify!($base), concat!($($text, "\n"),+),
             )
         ),+];
@@ -129,8 +129,8 @@ const FILES: &[&[LayerClass]] = &[
     attention::CLASSES,
 ];
 
-/// What makes a layer of the class, and its options as they are kept, in order; none for a class that is not here. Options have the
-/// names of Python's arguments, or those that the layer shows. Errors: TypeError, ValueError for options that do not fit.
+/// Reads the options of a layer of the class; none for a class that is not here. Options have the names of Python's arguments, or
+/// those that the layer shows. Errors: TypeError, ValueError for options that do not fit.
 pub(super) fn make(class: &str, given: &Map<String, Value>) -> PyResult<Option<Prepared>> {
     let Some(class) = FILES.iter().copied().flatten().find(|c| c.name == class) else { return Ok(None) };
     let params = (class.params)();

@@ -64,7 +64,7 @@ options! {
     };
 }
 
-/// What is put between pixels, under the names of PyTorch too, which has one for each number of axes.
+/// The rule for the pixels between pixels, under PyTorch's names too: it has one for each number of axes.
 #[derive(Clone, Copy)]
 struct ResizeMode(Named<Interpolate>);
 
