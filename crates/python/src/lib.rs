@@ -76,7 +76,7 @@ mod _remat {
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;
     #[pymodule_export]
-    use crate::tensor::{PyTensor, from_bytes, from_nested, promote_types};
+    use crate::tensor::{PyGradHook, PyTensor, from_bytes, from_nested, promote_types};
 
     use pyo3::prelude::*;
 

@@ -12,7 +12,7 @@ import copy
 import functools
 import inspect
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .. import _remat
 from .._errors import ArgumentError
@@ -31,7 +31,7 @@ class Core:
 
     def __init__(self, of: Any, native: Any):
         self.of = of
-        self.replaced: set = set()
+        self.replaced: Set[str] = set()
         self._take(native)
 
     def _take(self, native: Any) -> None:
@@ -363,7 +363,7 @@ class CompiledLayer(_Inside):
             for i, part in enumerate(path):
                 if part not in at._modules:
                     at._modules[part] = Part(core, ".".join(path[: i + 1]))
-                at = at._modules[part]  # type: ignore[assignment]
+                at = at._modules[part]
         self._register()
 
     def _register(self) -> None:
@@ -372,7 +372,7 @@ class CompiledLayer(_Inside):
             *path, last = name.split(".")
             at: Module = self
             for part in path:
-                at = at._modules[part]  # type: ignore[assignment]
+                at = at._modules[part]
             (at._parameters if p.is_trained else at._buffers)[last] = p
 
     @property
