@@ -235,6 +235,27 @@ def test_numbers_of_numpy_are_options(device):
         optim.SGD(nn.Linear(1, 1), lr=math.nan)
     with pytest.raises(TypeError, match="no option"):
         optim.SGD(nn.Linear(1, 1), lr=object())
+    with pytest.raises(ValueError, match="`p` is nan"):
+        nn.Dropout(math.nan)
+    assert nn.Pad2d(np.array([[1, 0], [0, 2]]))(remat.ones(1, 1)).shape == (2, 3)
+    assert nn.LayerNorm(range(2, 4))(remat.rand(2, 3)).shape == (2, 3)
+    assert nn.Embedding(4, 2, padding_idx=remat.tensor(1)).padding_idx.item() == 1
+    with pytest.raises(TypeError, match="`padding_idx` is wrong"):
+        nn.Embedding(4, 2, padding_idx=2**70)
+
+
+def test_one_of_several_things_is_told_with_all_of_them(device):
+    for wrong, text in (
+        (lambda: nn.RNN(2, 3, nonlinearity="gelu"), "nonlinearity is `tanh` or `relu`, not `gelu`"),
+        (lambda: nn.EmbeddingBag(2, 3, mode="least"), "mode is `sum`, `mean` or `max`, not `least`"),
+        (lambda: nn.EncoderBlock(4, 2, activation="tanh"), "activation is `relu` or `gelu`, not `tanh`"),
+        (lambda: nn.Conv1d(1, 1, 3, padding="valid"), "padding is numbers or `same`, not `valid`"),
+    ):
+        with pytest.raises(ValueError) as e:
+            wrong()
+        assert str(e.value) == text
+    with pytest.raises(TypeError, match="`classes` is wrong: invalid type.*a whole number"):
+        remat.models.ResNet("resnet18", classes="many")
 
 
 def test_a_batch_norm_without_momentum_counts_all_batches(device):
