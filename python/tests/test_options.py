@@ -371,3 +371,13 @@ def test_an_optimiser_refuses_names_that_it_does_not_know(name, device):
     if name != "Optimizer":
         with pytest.raises((TypeError, ValueError), match="nobody_knows"):
             getattr(optim, name)([nn.Parameter(remat.ones(2))], lr=0.1, nobody_knows=1)
+
+
+def test_options_that_a_convolution_does_not_have_are_refused():
+    """They were taken and did nothing."""
+    with pytest.raises(TypeError, match="output_padding"):
+        remat.nn.Conv2d(1, 1, 3, output_padding=1)
+    with pytest.raises(ValueError, match="no `same`"):
+        remat.nn.ConvTranspose2d(1, 1, 3, padding="same")
+    layer = remat.nn.ConvTranspose2d(1, 1, 3, stride=2, output_padding=1)
+    assert layer(remat.ones(1, 1, 4, 4)).shape == (1, 1, 10, 10)

@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use remat::nn::{self, ConvOptions, Extents, Layer};
-use remat::{PadMode, Padding};
+use remat::{Error, ErrorKind, PadMode, Padding};
 
 use super::arguments::{Around, ConvPadding, Named, PerAxis, Places};
 use super::{classes, options};
@@ -11,17 +11,22 @@ options! {
         in_channels as "inputs": usize, out_channels as "outputs": usize, kernel_size as "kernel": PerAxis<D>,
         stride: PerAxis<D> = PerAxis([1; D]), padding: ConvPadding<D> = ConvPadding::Places(Around::NONE),
         dilation: PerAxis<D> = PerAxis([1; D]), groups: usize = 1, bias: bool = true, [flatten] places: Places,
-        output_padding: PerAxis<D> = PerAxis([0; D]), padding_mode: Named<PadMode> = Named(PadMode::Zeros),
+        padding_mode: Named<PadMode> = Named(PadMode::Zeros),
     } where nn::Conv<D>: Layer => one |o, cx| {
         let kernel = o.kernel_size.0;
         let options = if matches!(o.padding, ConvPadding::Same) { o.options().with_same_padding(kernel)? } else { o.options() };
         nn::Conv::<D>::with(cx, o.in_channels, o.out_channels, kernel, options)
     };
 
-    ConvTranspose<D> { [flatten] conv: Conv<D> } where nn::ConvTranspose<D>: Layer => one |o, cx| {
-        let (options, Conv { in_channels, out_channels, kernel_size, output_padding, .. }) = (o.conv.options(), o.conv);
+    ConvTranspose<D> {
+        [flatten] conv: Conv<D>, output_padding: PerAxis<D> = PerAxis([0; D])
+    } where nn::ConvTranspose<D>: Layer => one |o, cx| {
+        if matches!(o.conv.padding, ConvPadding::Same) {
+            return Err(Error::new(ErrorKind::Value, "a transposed convolution takes padding in numbers, and no `same`"));
+        }
+        let (options, Conv { in_channels, out_channels, kernel_size, .. }) = (o.conv.options(), o.conv);
         let layer = nn::ConvTranspose::<D>::with(cx, in_channels, out_channels, kernel_size.0, options);
-        layer.map(|layer| layer.with_output_padding(output_padding.0))
+        layer.map(|layer| layer.with_output_padding(o.output_padding.0))
     };
 
     ConvNorm {
