@@ -10,6 +10,7 @@ extern crate self as remat_ops;
 mod apply;
 mod args;
 mod backward;
+mod entry;
 mod eval;
 mod host;
 mod op;
@@ -44,8 +45,9 @@ pub mod vision;
 
 pub use apply::Apply;
 pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradBuilder, GradCx, Grads, Node, SaveMask, Var};
+pub use entry::Entry;
 pub use eval::{EvalCx, In, Out};
 pub use host::{eval_inline, eval_on_host, fold};
 pub use op::{Class, Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef, WeightChannels};
-pub use registry::{Entry, Family, Registry, families};
+pub use registry::{Family, Registry, families};
 pub use sample::{Expect, GradCheck, Sample, Tolerance};

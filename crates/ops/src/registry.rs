@@ -1,69 +1,13 @@
 //! The list of all ops.
 //!
-//! Explicit static arrays, one a family, so that nothing depends on link order. A host program adds entries of its own with
-//! [`Registry::with`]: custom ops use the same door. A program that is deployed makes a registry of the families that its
+//! Explicit static arrays, one in each family's module, so that nothing depends on link order. A host program adds entries of its
+//! own with [`Registry::with`]: custom ops use the same door. A program that is deployed makes a registry of the families that its
 //! graphs need, [`Registry::of`]: a value of that program, so nothing is switched on or off for the whole process.
 
 use remat_types::{Error, ErrorKind, Result};
 
-#[cfg(feature = "samples")]
-use crate::Sample;
-use crate::schema::Schema;
+use crate::entry::{Entry, bad};
 use crate::{OpDef, OpRef};
-
-/// What the registry knows of one op type.
-#[derive(Clone, Copy)]
-pub struct Entry {
-    /// [`OpDef::NAME`].
-    pub name: &'static str,
-    /// [`OpDef::VERSION`].
-    pub version: u32,
-    load: fn(&serde_json::Value) -> serde_json::Result<OpRef>,
-    schema: fn() -> Schema,
-    #[cfg(feature = "samples")]
-    samples: fn() -> Vec<Sample<OpRef>>,
-}
-
-impl Entry {
-    /// The entry of `T`.
-    pub const fn of<T: OpDef>() -> Self {
-        Entry {
-            name: T::NAME,
-            version: T::VERSION,
-            schema: T::schema,
-            load: |params| Ok(OpRef::new(T::deserialize(params)?)),
-            #[cfg(feature = "samples")]
-            samples: || T::samples().into_iter().map(|s| s.map(OpRef::new)).collect(),
-        }
-    }
-
-    /// As [`Registry::load`], for a serial form that must be of this op. One of an earlier version is read where all that came
-    /// later are parameters with defaults.
-    pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
-        let name = self.name;
-        if v.get("op").and_then(|n| n.as_str()) != Some(name) {
-            return Err(bad(format!("field `op` is not `{name}`")));
-        }
-        let version = v.get("v").and_then(serde_json::Value::as_u64);
-        let is_read = |v| u32::try_from(v).is_ok_and(|v| v == self.version || self.schema().reads(v));
-        if !version.is_some_and(is_read) {
-            return Err(bad(format!("op `{name}` has version {}, the file says {version:?}", self.version)));
-        }
-        let params = v.get("params").ok_or_else(|| bad(format!("op `{name}` has no field `params`")))?;
-        (self.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
-    }
-
-    /// What the op takes.
-    pub fn schema(&self) -> Schema {
-        (self.schema)()
-    }
-
-    /// The op's samples; with the feature `samples`, without which a program does not link them.
-    #[cfg(feature = "samples")]
-    pub fn samples(&self) -> Vec<Sample<OpRef>> {
-        (self.samples)()
-    }
-}
 
 /// A set of ops by name, and the families that they are of.
 #[derive(Clone)]
@@ -139,10 +83,6 @@ impl Registry {
     }
 }
 
-fn bad(what: String) -> Error {
-    Error::new(ErrorKind::Format, what)
-}
-
 /// A group of ops that a program takes or leaves as a whole.
 #[derive(Clone, Copy)]
 pub struct Family {
@@ -154,15 +94,15 @@ pub struct Family {
     pub ops: &'static [Entry],
 }
 
-/// The families of this crate, one line per op. A program that names some of them only, and not [`families::ALL`] or
-/// [`Registry::builtin`], links the others' ops only where it uses them.
+/// The families of this crate, each with the ops that its module lists. A program that names some of them only, and not
+/// [`families::ALL`] or [`Registry::builtin`], links the others' ops only where it uses them.
 pub mod families {
-    use super::{Entry, Family};
+    use super::Family;
 
     macro_rules! families {
-        (portable { $($name:ident, $module:ident = $text:literal: $($op:ident),*;)* }
-         of_the_cpu { $($cpu:ident, $cpu_module:ident = $cpu_text:literal: $($cpu_op:ident),*;)* }) => {
-            families! { @each $($name, $module = $text: $($op),*;)* $($cpu, $cpu_module = $cpu_text: $($cpu_op),*;)* }
+        (portable { $($name:ident, $module:ident = $text:literal;)* }
+         of_the_cpu { $($cpu:ident, $cpu_module:ident = $cpu_text:literal;)* }) => {
+            families! { @each $($name, $module = $text;)* $($cpu, $cpu_module = $cpu_text;)* }
 
             /// Those that a device has kernels for or may want: programs are written with them.
             pub static PORTABLE: &[&Family] = &[$( &$name ),*];
@@ -170,13 +110,13 @@ pub mod families {
             /// All of them: those, and what only the CPU has.
             pub static ALL: &[&Family] = &[$( &$name, )* $( &$cpu ),*];
         };
-        (@each $($name:ident, $module:ident = $text:literal: $($op:ident),*;)*) => {
+        (@each $($name:ident, $module:ident = $text:literal;)*) => {
             $(
                 #[doc = $text]
                 pub static $name: Family = Family {
                     name: stringify!($module),
                     text: $text,
-                    ops: &[$( Entry::of::<crate::$module::$op>() ),*],
+                    ops: crate::$module::OPS,
                 };
             )*
         };
@@ -184,41 +124,29 @@ pub mod families {
 
     families! {
         portable {
-        ACTIVATION, activation = "Functions that make outputs of numbers, along an axis.": Softmax, SoftmaxGrad;
-        ATTENTION, attention = "Attention and its gradients.": Attention, AttentionGrad;
-        COLLECTIVE, collective = "What ranks do together: calls that all of a group make.":
-            AllGather, AllReduce, AllToAll, Broadcast, GatherShards, GatherTo, ReduceScatter, ReduceTo, ScatterFrom;
-        CONV, conv = "Convolution and its gradients.": Conv2d, Conv2dInputGrad, Conv2dWeightGrad;
-        FACTOR, factor = "Factorisations of matrices, and solutions by them.":
-            Cholesky, Eigh, Pinv, Qr, SlogDet, Solve, SolveTriangular, Svd;
-        INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad;
-        LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
-        LOSS, loss = "Losses, and what their gradients need.":
-            CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight;
-        NORM, norm = "Normalisation.": BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad,
-            RmsNorm, RmsNormGrad;
-        OPTIM, optim = "Updates of parameters.":
-            AdadeltaUpdate, AdafactorUpdate, AdagradUpdate, AdamWUpdate, AdamaxUpdate, LambUpdate, LionUpdate,
-            NAdamUpdate, RAdamUpdate, RmsPropUpdate, SgdRowsUpdate, SgdUpdate, SparseAdamUpdate;
-        ORDER, order = "Along an axis, in order.":
-            Cumulate, OrderStatistic, Recurrence, SearchSorted, Sort, TopK;
-        POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.":
-            Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where;
-        POOLING, pooling = "Pooling of windows.": AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax;
-        RANDOM, random = "Random numbers: functions of a key.":
-            Bernoulli, Dropout, FoldIn, GammaSample, Normal, PoissonSample, RandomPermutation, Uniform, Weights;
-        RECURRENT, recurrent = "Recurrent layers and their gradients.": Recurrent, RecurrentGrad;
-        REDUCE, reduce = "Over axes.": AllFinite, ArgReduce, LogSumExp, Reduce, Std, Var;
-        SHAPE, shape = "Other shapes and parts of a tensor.":
-            BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad;
-        SPECTRAL, spectral = "Fourier transforms.": Fft, Irfft, Rfft;
-        VISION, vision = "Images between their pixels, windows and regions, boxes.":
-            Nms, PoolIndices, Resample, RoiPoolIndices, SamplePoints, SamplePointsGrad, SamplePointsSlope;
+        ACTIVATION, activation = "Functions that make outputs of numbers, along an axis.";
+        ATTENTION, attention = "Attention and its gradients.";
+        COLLECTIVE, collective = "What ranks do together: calls that all of a group make.";
+        CONV, conv = "Convolution and its gradients.";
+        FACTOR, factor = "Factorisations of matrices, and solutions by them.";
+        INDEX, index = "By index tensors.";
+        LINALG, linalg = "Products of matrices.";
+        LOSS, loss = "Losses, and what their gradients need.";
+        NORM, norm = "Normalisation.";
+        OPTIM, optim = "Updates of parameters.";
+        ORDER, order = "Along an axis, in order.";
+        POINTWISE, pointwise = "Element by element, what is made of nothing, and chains of such in one op.";
+        POOLING, pooling = "Pooling of windows.";
+        RANDOM, random = "Random numbers: functions of a key.";
+        RECURRENT, recurrent = "Recurrent layers and their gradients.";
+        REDUCE, reduce = "Over axes.";
+        SHAPE, shape = "Other shapes and parts of a tensor.";
+        SPECTRAL, spectral = "Fourier transforms.";
+        VISION, vision = "Images between their pixels, windows and regions, boxes.";
         }
         of_the_cpu {
-        CPU, cpu = "What passes make for the CPU: weights packed for a kernel, images in blocks of channels.":
-            ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
-        TREES, trees = "Decision trees, for the models of ONNX-ML.": TreeLeaf, TreeSum;
+        CPU, cpu = "What passes make for the CPU: weights packed for a kernel, images in blocks of channels.";
+        TREES, trees = "Decision trees, for the models of ONNX-ML.";
         }
     }
 }

@@ -7,6 +7,7 @@ use remat_types::{
 };
 
 use crate::args::{want_dtype, want_rank, want_shape};
+use crate::entry::{Entry, entries};
 use crate::host::arity;
 use crate::index::{TakeGrad, scatter_add};
 use crate::pointwise::CompareFn;
@@ -14,6 +15,9 @@ use crate::sample::t;
 use crate::schema::Params;
 use crate::shape::BroadcastTo;
 use crate::{Cost, EvalCx, GradCx, Grads, In, Op, OpDef, Sample, Var};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![TreeLeaf, TreeSum];
 
 /// The leaves of decision trees: `y[i, t]` is the node, as I64, at which the way of row `x[i, :]` from `root[t]` ends. At node `k` it
 /// goes on to `yes[k]` where `x[i, feature[k]]` compares with `split[k]`, else to `no[k]`; a node that leads to itself keeps it.

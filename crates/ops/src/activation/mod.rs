@@ -4,3 +4,8 @@
 mod softmax;
 
 pub use softmax::{Softmax, SoftmaxGrad};
+
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![Softmax, SoftmaxGrad];

@@ -35,7 +35,12 @@ pub use scatter::ScatterFrom;
 
 use remat_types::{Error, ErrorKind, Fact, Result, Shape, SmallVec};
 
+use crate::entry::{Entry, entries};
 use crate::schema::{ParamType, ParamValue, Variant};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] =
+    entries![AllGather, AllReduce, AllToAll, Broadcast, GatherShards, GatherTo, ReduceScatter, ReduceTo, ScatterFrom];
 
 impl ParamValue for Communicator {
     fn param_type() -> ParamType {

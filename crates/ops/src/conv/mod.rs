@@ -15,7 +15,11 @@ use remat_kernels::conv::Conv2d as Geometry;
 use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 
 use crate::args::{want_dtype, want_float, want_rank};
+use crate::entry::{Entry, entries};
 use crate::schema::Params;
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![Conv2d, Conv2dInputGrad, Conv2dWeightGrad];
 
 /// How the taps of a convolution lie on its input of `D` axes: depth, height, width of three, height and width of two.
 ///

@@ -21,7 +21,12 @@ use remat_kernels::blocked::Start;
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Scalar};
 
 use crate::args::{want_dtype, want_rank};
+use crate::entry::{Entry, entries};
 use crate::{EvalCx, In, Out};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] =
+    entries![ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked];
 
 /// Why samples here check no gradient.
 const INFERENCE_ONLY: &str = "an op of compiled inference has no gradient";

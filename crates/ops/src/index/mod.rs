@@ -25,8 +25,12 @@ pub use take_along::TakeAlong;
 use remat_kernels::index::{BadIndex, Indices};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
 
+use crate::entry::{Entry, entries};
 use crate::pointwise::Cast;
 use crate::{GradCx, In, OpRef, Var};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad];
 
 /// The elements of input `x` in row-major order, as indices. Errors: Internal for another dtype, which inference refuses.
 pub(crate) fn indices<'a>(x: &In<'a>) -> Result<Indices<'a>> {

@@ -7,3 +7,9 @@ mod rms_norm;
 pub use batch_norm::{BatchNorm, BatchNormGrad, BatchNormInfer};
 pub use layer_norm::{LayerNorm, LayerNormGrad};
 pub use rms_norm::{RmsNorm, RmsNormGrad};
+
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] =
+    entries![BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad];

@@ -31,6 +31,24 @@ use remat_types::{DType, Fact, Result};
 
 use crate::In;
 use crate::args::{want_dtype, want_shape};
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![
+    AdadeltaUpdate,
+    AdafactorUpdate,
+    AdagradUpdate,
+    AdamWUpdate,
+    AdamaxUpdate,
+    LambUpdate,
+    LionUpdate,
+    NAdamUpdate,
+    RAdamUpdate,
+    RmsPropUpdate,
+    SgdRowsUpdate,
+    SgdUpdate,
+    SparseAdamUpdate,
+];
 
 /// Errors (DType, Shape) unless `f` is a rank-0 f32, or f64 for a parameter of f64, whose steps an f32 would round.
 fn want_rate(f: &Fact, param: &Fact) -> Result<()> {

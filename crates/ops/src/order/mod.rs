@@ -18,8 +18,12 @@ use remat_kernels::cumulate::Along;
 use remat_kernels::order::Lanes;
 use remat_types::{Error, ErrorKind, Result, Scalar, Shape, SmallVec, smallvec};
 
+use crate::entry::{Entry, entries};
 use crate::shape::{Pad, Slice};
 use crate::{GradCx, Var};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![Cumulate, OrderStatistic, Recurrence, SearchSorted, Sort, TopK];
 
 /// Errors (Axis) unless `axis` is below the rank.
 fn axis_in(axis: usize, shape: &Shape) -> Result<()> {

@@ -43,6 +43,11 @@ use remat_kernels::pointwise::Operand;
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape, Storage};
 
 use crate::In;
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] =
+    entries![Arange, Binary, Cast, Clamp, Compare, Fill, Fused, FusedMatMul, FusedReduce, Unary, Where];
 
 /// Input `x` as an operand of an output of shape `y`.
 pub(crate) fn operand<'a, T: Storage>(x: &In<'a>, y: &Shape) -> Result<Operand<'a, T>> {

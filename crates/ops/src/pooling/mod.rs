@@ -11,7 +11,11 @@ use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::want_rank;
+use crate::entry::{Entry, entries};
 use crate::schema::Choice;
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, GatherByArgmax];
 
 /// The windows of a pooling op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]

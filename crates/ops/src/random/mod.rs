@@ -22,6 +22,11 @@ use remat_types::{DType, Fact, Result};
 
 use crate::In;
 use crate::args::{want_dtype, want_shape};
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] =
+    entries![Bernoulli, Dropout, FoldIn, GammaSample, Normal, PoissonSample, RandomPermutation, Uniform, Weights];
 
 /// Errors (DType, Shape) unless `f` is a key.
 fn want_key(f: &Fact) -> Result<()> {

@@ -17,3 +17,8 @@ mod samples;
 pub use compose::recurrent_layer;
 pub use forward::{CellKind, Recurrent};
 pub use grad::RecurrentGrad;
+
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![Recurrent, RecurrentGrad];

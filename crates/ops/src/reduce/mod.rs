@@ -16,6 +16,11 @@ pub use var::{Std, Var};
 
 use remat_types::{Error, ErrorKind, Result, Shape, SmallVec};
 
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![AllFinite, ArgReduce, LogSumExp, Reduce, Std, Var];
+
 /// The shape left when `axes` of `x` are reduced. Errors: Axis for one out of range or named twice.
 fn reduced_shape(x: &Shape, axes: &[usize], keepdims: bool) -> Result<Shape> {
     for (i, &a) in axes.iter().enumerate() {

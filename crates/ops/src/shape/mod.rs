@@ -22,6 +22,10 @@ use remat_kernels::copy;
 use remat_types::{Layout, Result, for_storage};
 
 use crate::EvalCx;
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad];
 
 /// Writes the elements of input 0's storage that `layout` selects to output 0, in row-major order.
 pub(crate) fn copy_view(cx: &mut EvalCx<'_>, layout: &Layout) -> Result<()> {

@@ -10,6 +10,10 @@ pub use real::{Irfft, Rfft};
 use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
 use crate::args::not_taken;
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] = entries![Fft, Irfft, Rfft];
 
 /// Errors: DType for other than f32 and f64; Axis for a rank below `rank`.
 fn want_numbers(x: &Fact, rank: usize) -> Result<()> {

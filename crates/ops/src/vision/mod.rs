@@ -9,3 +9,9 @@ pub use nms::Nms;
 pub use peaks::{PoolIndices, RoiPoolIndices};
 pub use resample::{Resample, ResampleRule};
 pub use sample_points::{Between, Beyond, SamplePoints, SamplePointsGrad, SamplePointsSlope};
+
+use crate::entry::{Entry, entries};
+
+/// The family's operators.
+pub(crate) const OPS: &[Entry] =
+    entries![Nms, PoolIndices, Resample, RoiPoolIndices, SamplePoints, SamplePointsGrad, SamplePointsSlope];
