@@ -21,7 +21,7 @@ use crate::trace::Trace;
 const MOST_FILE_BYTES: u64 = 1 << 31;
 
 /// The newest version of the standard's operators that rules are written for.
-pub(crate) const NEWEST_OPSET: i64 = 28;
+pub const NEWEST_OPSET: i64 = 28;
 
 /// The newest version of the file format.
 pub(crate) const NEWEST_IR: i64 = 14;

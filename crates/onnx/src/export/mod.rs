@@ -42,7 +42,8 @@ use std::sync::Arc;
 use remat_graph::ir::{Graph, ValueId};
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
-use crate::model::{NEWEST_IR, NEWEST_OPSET};
+use crate::model::NEWEST_IR;
+pub use crate::model::NEWEST_OPSET;
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto, ValueInfoProto};
 use emit::{Emit, Name, declared};
 pub use file::DataPlace;
@@ -54,6 +55,11 @@ pub const OLDEST_OPSET: i64 = 18;
 /// The version of the standard's operators that is written unless another one is asked for. Runtimes know a version a year and more
 /// after it came out, and kernels of an operator that changed even later: this is one that ONNX Runtime has run since release 1.18.
 pub const DEFAULT_OPSET: i64 = 21;
+
+/// Why ops of this name are never written; `None` for those that have a rule, and for what is no name of an op.
+pub fn why_left_out(op: &str) -> Option<&'static str> {
+    rules::reason(op)
+}
 
 /// How a graph is written.
 #[derive(Clone, Debug)]

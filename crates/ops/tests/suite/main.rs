@@ -3,9 +3,7 @@
 mod compare;
 mod earlier_forms;
 mod expressions;
-mod harness;
 mod math;
 mod pointwise;
 mod registry;
 mod schema;
-mod serial_forms;

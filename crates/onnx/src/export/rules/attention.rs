@@ -3,10 +3,12 @@
 use remat_ops::attention::Attention;
 use remat_types::{DType, HostTensor, Result, SmallVec};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
+
+pub(super) const ROWS: &[Row] = &[row::<Attention>()];
 
 /// The parts of an attention: inputs `[n, t, heads, d]`, and what queries see.
 struct Parts {

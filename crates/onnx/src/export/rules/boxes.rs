@@ -3,11 +3,13 @@
 use remat_ops::vision::Nms;
 use remat_types::{DType, HostTensor, Result};
 
-use super::Rule;
 use super::walk::walk;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
+
+pub(super) const ROWS: &[Row] = &[row::<Nms>()];
 
 /// Boxes, of which each is a row beside all.
 const MOST_BOXES: usize = 8192;

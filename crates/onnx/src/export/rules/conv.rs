@@ -3,11 +3,13 @@
 use remat_ops::conv::{Conv2d, Conv2dInputGrad, ConvParams};
 use remat_types::Result;
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
 use crate::proto::AttributeProto;
+
+pub(super) const ROWS: &[Row] = &[row::<Conv2d>(), row::<Conv2dInputGrad>()];
 
 /// The attributes of both operators.
 fn attributes(taps: &ConvParams, kernel: &[usize]) -> Vec<AttributeProto> {

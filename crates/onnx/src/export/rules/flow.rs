@@ -4,11 +4,13 @@ use remat_graph::ir::{Graph, ValueId};
 use remat_runtime::control_flow::{Call, Loop, Switch};
 use remat_types::{DType, Fact, HostTensor, Result, Shape, for_dtype};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::{Name, declared_fact};
 use crate::export::lower::{Cx, left_out, lower};
 use crate::proto::{GraphProto, ValueInfoProto};
+
+pub(super) const ROWS: &[Row] = &[row::<Call>(), row::<Switch>(), row::<Loop>()];
 
 /// Writes a body on these inputs; the names of its outputs.
 fn body(c: &mut Cx<'_>, g: &Graph, x: &[Name]) -> Result<Vec<Name>> {

@@ -3,11 +3,22 @@
 use remat_ops::index::{Index, IndexPut, NonZero, OneHot, PutFn, Scatter, Take, TakeAlong, TakeGrad};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape, for_dtype};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::file;
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] = &[
+    row::<Take>(),
+    row::<TakeAlong>(),
+    row::<Scatter>(),
+    row::<TakeGrad>(),
+    row::<OneHot>(),
+    row::<NonZero>(),
+    row::<Index>(),
+    row::<IndexPut>(),
+];
 
 /// An index as one of the two dtypes that the standard takes.
 fn index(c: &mut Cx<'_>, i: usize) -> Result<Name> {

@@ -4,9 +4,11 @@ use remat_ops::factor::SlogDet;
 use remat_ops::linalg::{MatMul, MatMulWide};
 use remat_types::{DType, Fact, Result};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::emit::{Emit, Name};
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] = &[row::<MatMul>(), row::<MatMulWide>(), row::<SlogDet>()];
 
 impl Rule for MatMul {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {

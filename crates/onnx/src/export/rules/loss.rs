@@ -3,10 +3,12 @@
 use remat_ops::loss::{CrossEntropy, Reduction};
 use remat_types::{DType, Result};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] = &[row::<CrossEntropy>()];
 
 impl Rule for CrossEntropy {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {

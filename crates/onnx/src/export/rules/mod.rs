@@ -1,4 +1,4 @@
-//! The rules: one row each op, in one of two tables.
+//! The rules: a row for each op, in the table of its file, or among those that are left out.
 
 mod attention;
 mod boxes;
@@ -21,16 +21,11 @@ mod walk;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use remat_ops::vision as vision_ops;
 use remat_ops::{OpDef, OpRef};
 use remat_ops::{
-    activation, attention as attend, collective, conv as conv_ops, cpu, factor, index as index_ops, linalg as products,
+    activation, attention as attend, collective, conv as conv_ops, cpu, factor, loss as losses, norm as norms,
 };
-use remat_ops::{loss as losses, norm as norms, optim, order as order_ops, pointwise as point, pooling, random};
-use remat_ops::{
-    recurrent as recurrent_ops, reduce as reduce_ops, shape as shape_ops, spectral as spectral_ops, trees,
-};
-use remat_runtime::control_flow;
+use remat_ops::{optim, pooling, random, recurrent as recurrent_ops, trees, vision as vision_ops};
 use remat_types::{Error, ErrorKind, Result};
 
 use super::emit::Name;
@@ -58,73 +53,31 @@ const fn row<T: Rule>() -> Row {
     }
 }
 
-/// The ops that are written.
-pub(in crate::export) const ROWS: &[Row] = &[
-    row::<activation::Softmax>(),
-    row::<attend::Attention>(),
-    row::<control_flow::Call>(),
-    row::<control_flow::Loop>(),
-    row::<control_flow::Switch>(),
-    row::<conv_ops::Conv2d>(),
-    row::<conv_ops::Conv2dInputGrad>(),
-    row::<factor::SlogDet>(),
-    row::<index_ops::Index>(),
-    row::<index_ops::IndexPut>(),
-    row::<index_ops::NonZero>(),
-    row::<index_ops::OneHot>(),
-    row::<index_ops::Scatter>(),
-    row::<index_ops::Take>(),
-    row::<index_ops::TakeAlong>(),
-    row::<index_ops::TakeGrad>(),
-    row::<losses::CrossEntropy>(),
-    row::<norms::BatchNorm>(),
-    row::<norms::BatchNormInfer>(),
-    row::<norms::LayerNorm>(),
-    row::<norms::RmsNorm>(),
-    row::<order_ops::Cumulate>(),
-    row::<order_ops::OrderStatistic>(),
-    row::<order_ops::Recurrence>(),
-    row::<order_ops::SearchSorted>(),
-    row::<order_ops::Sort>(),
-    row::<order_ops::TopK>(),
-    row::<point::Arange>(),
-    row::<point::Binary>(),
-    row::<point::Cast>(),
-    row::<point::Clamp>(),
-    row::<point::Compare>(),
-    row::<point::Fill>(),
-    row::<point::Fused>(),
-    row::<point::FusedMatMul>(),
-    row::<point::FusedReduce>(),
-    row::<point::Unary>(),
-    row::<point::Where>(),
-    row::<pooling::AvgPool2d>(),
-    row::<pooling::MaxPool2d>(),
-    row::<products::MatMul>(),
-    row::<products::MatMulWide>(),
-    row::<recurrent_ops::Recurrent>(),
-    row::<reduce_ops::AllFinite>(),
-    row::<reduce_ops::ArgReduce>(),
-    row::<reduce_ops::LogSumExp>(),
-    row::<reduce_ops::Reduce>(),
-    row::<reduce_ops::Std>(),
-    row::<reduce_ops::Var>(),
-    row::<shape_ops::BroadcastTo>(),
-    row::<shape_ops::Concat>(),
-    row::<shape_ops::Contiguous>(),
-    row::<shape_ops::Pad>(),
-    row::<shape_ops::Permute>(),
-    row::<shape_ops::Reshape>(),
-    row::<shape_ops::Slice>(),
-    row::<shape_ops::SliceGrad>(),
-    row::<spectral_ops::Fft>(),
-    row::<spectral_ops::Irfft>(),
-    row::<spectral_ops::Rfft>(),
-    row::<vision_ops::Nms>(),
-    row::<vision_ops::PoolIndices>(),
-    row::<vision_ops::Resample>(),
-    row::<vision_ops::SamplePoints>(),
+/// A list from each file, beside its rules.
+const FAMILIES: &[&[Row]] = &[
+    attention::ROWS,
+    boxes::ROWS,
+    conv::ROWS,
+    flow::ROWS,
+    index::ROWS,
+    linalg::ROWS,
+    loss::ROWS,
+    norm::ROWS,
+    order::ROWS,
+    pointwise::ROWS,
+    pool::ROWS,
+    recurrent::ROWS,
+    reduce::ROWS,
+    shape::ROWS,
+    spectral::ROWS,
+    vision::ROWS,
+    walk::ROWS,
 ];
+
+/// The ops that are written.
+pub(in crate::export) fn rows() -> impl Iterator<Item = &'static Row> {
+    FAMILIES.iter().copied().flatten()
+}
 
 /// An op that is not written, and why.
 pub(in crate::export) struct LeftOut {
@@ -213,13 +166,17 @@ pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
 ];
 
 static TABLE: LazyLock<HashMap<&'static str, &'static Row>> =
-    LazyLock::new(|| ROWS.iter().map(|row| (row.name, row)).collect());
+    LazyLock::new(|| rows().map(|row| (row.name, row)).collect());
 
 /// Writes an op. Errors: Value for what cannot be written, with the reason.
 pub(super) fn emit(op: &OpRef, c: &mut Cx<'_>) -> Result<Vec<Name>> {
     if let Some(row) = TABLE.get(op.name()) {
         return (row.emit)(op, c);
     }
-    let known = LEFT_OUT.iter().find(|l| l.name == op.name());
-    Err(left_out(known.map_or("an op that no rule is known for", |l| l.reason)))
+    Err(left_out(reason(op.name()).unwrap_or("an op that no rule is known for")))
+}
+
+/// Why ops of this name are never written.
+pub(in crate::export) fn reason(name: &str) -> Option<&'static str> {
+    LEFT_OUT.iter().find(|l| l.name == name).map(|l| l.reason)
 }

@@ -4,10 +4,13 @@ use remat_ops::activation::Softmax;
 use remat_ops::norm::{BatchNorm, BatchNormInfer, LayerNorm, RmsNorm};
 use remat_types::{DType, Result};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
+
+pub(super) const ROWS: &[Row] =
+    &[row::<Softmax>(), row::<BatchNorm>(), row::<BatchNormInfer>(), row::<LayerNorm>(), row::<RmsNorm>()];
 
 impl Rule for Softmax {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {

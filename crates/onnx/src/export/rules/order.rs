@@ -3,10 +3,12 @@
 use remat_ops::order::{OrderFn, OrderStatistic, SearchSorted, Sort, TopK};
 use remat_types::{DType, Result};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] = &[row::<TopK>(), row::<Sort>(), row::<OrderStatistic>(), row::<SearchSorted>()];
 
 /// Booleans have no order in the standard: they are numbers.
 fn numbers(c: &mut Cx<'_>, i: usize) -> Result<(Name, DType)> {

@@ -3,11 +3,13 @@
 use remat_ops::pooling::{AvgPool2d, MaxPool2d, Windows};
 use remat_types::{DType, HostTensor, Result};
 
-use super::{Rule, reduce};
+use super::{Row, Rule, reduce, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
 use crate::proto::AttributeProto;
+
+pub(super) const ROWS: &[Row] = &[row::<AvgPool2d>(), row::<MaxPool2d>()];
 
 fn attributes(kernel: [usize; 2], stride: [usize; 2], padding: [usize; 4]) -> Vec<AttributeProto> {
     vec![attr::ints("kernel_shape", &kernel), attr::ints("strides", &stride), attr::ints("pads", &padding)]

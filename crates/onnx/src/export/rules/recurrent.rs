@@ -3,10 +3,12 @@
 use remat_ops::recurrent::{CellKind, Recurrent};
 use remat_types::{DType, Fact, HostTensor, Result};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::{Name, declared_fact};
 use crate::export::lower::{Cx, left_out};
+
+pub(super) const ROWS: &[Row] = &[row::<Recurrent>()];
 
 /// For each gate of the standard's order the one of the op's.
 fn order(cell: CellKind) -> &'static [usize] {

@@ -3,10 +3,13 @@
 use remat_ops::reduce::{AllFinite, ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
 use remat_types::{DType, Result};
 
-use super::{Rule, pointwise};
+use super::{Row, Rule, pointwise, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] =
+    &[row::<Reduce>(), row::<ArgReduce>(), row::<LogSumExp>(), row::<Var>(), row::<Std>(), row::<AllFinite>()];
 
 impl Rule for Reduce {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {

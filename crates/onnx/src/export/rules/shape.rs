@@ -3,11 +3,22 @@
 use remat_ops::shape::{BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad};
 use remat_types::{HostTensor, Result, for_dtype};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::file;
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] = &[
+    row::<BroadcastTo>(),
+    row::<Concat>(),
+    row::<Contiguous>(),
+    row::<Pad>(),
+    row::<Permute>(),
+    row::<Reshape>(),
+    row::<Slice>(),
+    row::<SliceGrad>(),
+];
 
 impl Rule for BroadcastTo {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {

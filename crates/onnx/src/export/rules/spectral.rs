@@ -3,10 +3,12 @@
 use remat_ops::spectral::{Fft, Irfft, Rfft};
 use remat_types::{HostTensor, Result};
 
-use super::Rule;
+use super::{Row, Rule, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] = &[row::<Fft>(), row::<Rfft>(), row::<Irfft>()];
 
 /// The transform along an axis, which is an attribute before version 20. One kind of the standard divides by the length.
 fn transform(c: &mut Cx<'_>, x: &Name, axis: usize, inverse: bool, onesided: bool) -> Name {

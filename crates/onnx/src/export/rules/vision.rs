@@ -5,10 +5,12 @@ use remat_ops::eval_on_host;
 use remat_ops::vision::{Between, Beyond, PoolIndices, Resample, ResampleRule, SamplePoints};
 use remat_types::{DType, HostTensor, Result};
 
-use super::{Rule, pointwise};
+use super::{Row, Rule, pointwise, row};
 use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
+
+pub(super) const ROWS: &[Row] = &[row::<Resample>(), row::<SamplePoints>(), row::<PoolIndices>()];
 
 /// Weights of an axis that are written out, at most.
 const MOST_WEIGHTS: usize = 1 << 24;

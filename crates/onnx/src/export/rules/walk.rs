@@ -4,10 +4,12 @@ use remat_ops::order::{Cumulate, CumulateFn, Recurrence};
 use remat_ops::pointwise::BinaryFn;
 use remat_types::{DType, Fact, HostTensor, Result, Shape};
 
-use super::{Rule, pointwise, reduce};
+use super::{Row, Rule, pointwise, reduce, row};
 use crate::export::attribute as attr;
 use crate::export::emit::{Emit, Name, declared_fact};
 use crate::export::lower::Cx;
+
+pub(super) const ROWS: &[Row] = &[row::<Recurrence>(), row::<Cumulate>()];
 
 /// A value that goes from step to step, or one that is read row by row: its name and its dtype.
 pub(super) type Typed = (Name, DType);

@@ -13,13 +13,27 @@ use remat_ops::pointwise::{
 use remat_ops::{Op, OpDef, OpRef, eval_on_host};
 use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, for_dtype};
 
-use super::{Rule, linalg};
+use super::{Row, Rule, linalg, row};
 use crate::export::attribute as attr;
 use crate::export::emit::{Emit, Name};
 use crate::export::file;
 use crate::export::lower::Cx;
 pub(super) use binary::{binary, rem};
 pub(super) use unary::unary;
+
+pub(super) const ROWS: &[Row] = &[
+    row::<Unary>(),
+    row::<Binary>(),
+    row::<Compare>(),
+    row::<Where>(),
+    row::<Cast>(),
+    row::<Clamp>(),
+    row::<Fill>(),
+    row::<Arange>(),
+    row::<Fused>(),
+    row::<FusedMatMul>(),
+    row::<FusedReduce>(),
+];
 
 /// Tensors made of nothing that are constants of the model rather than nodes.
 const MOST_CONSTANT_ELEMS: usize = 4096;
