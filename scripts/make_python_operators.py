@@ -9,8 +9,9 @@ are tensors, numbers, extents and names becomes a row of `crates/python/src/ops/
 `python/remat/_functions.py`, which has Python's names and defaults. Methods that take a structure of options are bound by
 hand in the other files of `crates/python/src/ops`; those that are not bound at all are in `LEFT_OUT`, with the reason. A method that
 is in none of these is an error, so that no new one is forgotten. `python/remat/_remat.pyi` has the methods of `Tensor` for type
-checkers: those functions, and those of `python/remat/_tensor_methods.py` and its sisters. The example of each function is that of
-`scripts/python_operator_examples.txt`, which pytest runs with the docstring; a function without one is an error.
+checkers: those functions, and those of `python/remat/_tensor_methods.py` and its sisters. The example of each function is the
+`python` block of the method's documentation, or else that of `scripts/python_operator_examples.txt`; pytest runs it with the
+docstring. A function without one is an error.
 """
 import ast
 import json
@@ -218,14 +219,18 @@ def plain(text):
     return text
 
 
-def examples():
-    """Lines of Python with what they print, by function: they are indented, behind a line with its name."""
-    found, name = {}, ""
+def examples(entries):
+    """Lines of Python with what they print, by function: those of the catalogue, and those of the file, where they are indented
+    behind a line with the name."""
+    found, name = {python_names(e["name"])[0]: e["python"] for e in entries if "python" in e}, ""
+    beside = set(found)
     for line in EXAMPLES.read_text().splitlines():
         if line.startswith("    "):
             found[name].append(line[4:])
         elif line and not line.startswith("#"):
             name = line
+            if name in beside:
+                sys.exit(f"{EXAMPLES.relative_to(ROOT)} has an example of {name}, which the method's documentation has")
             found[name] = []
     return found
 
@@ -234,7 +239,7 @@ def docstring(text, names, shown, indent="    "):
     also = f" Also called {', '.join(f'`{n}`' for n in names[1:])}." if len(names) > 1 else ""
     lines = textwrap.wrap(plain(text) + also, 116 - len(indent))
     if names[0] not in shown:
-        sys.exit(f"{EXAMPLES.relative_to(ROOT)} has no example of {names[0]}")
+        sys.exit(f"{names[0]} has no example: its method's documentation needs a block ```python, with lines `>>> ..` and what they print")
     lines += ["", ">>> import remat", *shown[names[0]]]
     quoted = '"""' + ("\n" + indent).join(lines).replace("\\", "\\\\")
     return f'{indent}{quoted}\n{indent}"""'.replace(f"\n{indent}\n", "\n\n")
@@ -373,7 +378,7 @@ def made():
     # a method over any number of axes has a row for each
     by_hand |= {re.sub(r"[123]d$", "", name) for name in by_hand}
     rows, functions, names, missing = [], [], {}, []
-    done, shown = set(), examples()
+    done, shown = set(), examples(entries)
     for rust, m in methods.items():
         if rust in ELSEWHERE or rust in LEFT_OUT or rust in by_hand or rust.endswith("_over") and rust[:-5] in methods:
             continue
@@ -397,7 +402,7 @@ def made():
         names[python_names(rust)[0]] = python_names(rust)[1:]
     spare = sorted(set(shown) - set(names))
     if spare:
-        sys.exit(f"{EXAMPLES.relative_to(ROOT)} has examples of what is no function: {', '.join(spare)}")
+        sys.exit(f"{EXAMPLES.relative_to(ROOT)} or a method has examples of what is no function: {', '.join(spare)}")
     aliases = [f"{alias} = {name}" for name, more in names.items() for alias in more]
     exported = sorted(done - OVERRIDDEN)
     tail = "\n__all__ = [\n" + "\n".join(f'    "{n}",' for n in exported) + "\n]\n"

@@ -22,6 +22,8 @@ struct Entry {
     text: String,
     /// Examples in its documentation, which the tests run.
     examples: usize,
+    /// Lines of its example in Python, which pytest runs: those of the documentation's block of that language.
+    python: Vec<String>,
 }
 
 /// A folder or file whose items are listed, as what, and which of its items.
@@ -88,6 +90,13 @@ fn summary(docs: &[&str]) -> String {
     (plain + rest).replace("[`", "`").replace("`]", "`")
 }
 
+/// The lines of the block for Python.
+fn python_example(docs: &[&str]) -> Vec<String> {
+    let lines = docs.iter().map(|d| d.strip_prefix(' ').unwrap_or(d));
+    let behind = lines.skip_while(|l| *l != "```python").skip(1);
+    behind.take_while(|l| *l != "```").map(str::to_owned).collect()
+}
+
 /// The items of a file.
 fn entries(part: &Part, family: &str, text: &str) -> Vec<Entry> {
     let mut found = Vec::new();
@@ -108,9 +117,11 @@ fn entries(part: &Part, family: &str, text: &str) -> Vec<Entry> {
         let documented = std::mem::take(&mut docs);
         let outside = within == Within::Nothing;
         let add = |found: &mut Vec<Entry>, name: &str, signature: String| {
-            let examples = documented.iter().filter(|d| d.trim_start().starts_with("```")).count() / 2;
+            let fences = documented.iter().filter(|d| d.trim_start().starts_with("```")).count();
+            let python = python_example(&documented);
+            let examples = fences / 2 - usize::from(!python.is_empty());
             let (name, text) = (name.to_owned(), summary(&documented));
-            found.push(Entry { name, kind: part.kind, family: family.to_owned(), signature, text, examples });
+            found.push(Entry { name, kind: part.kind, family: family.to_owned(), signature, text, examples, python });
         };
         if outside && !documented.is_empty() {
             match part.items {
@@ -232,11 +243,15 @@ fn text(repo: &Repo) -> Result<String, String> {
         }
     }
     let line = |e: &Entry| {
-        let Entry { name, kind, family, signature, text, examples } = e;
+        let Entry { name, kind, family, signature, text, examples, python } = e;
+        let python: Vec<String> = python.iter().map(|l| quoted(l)).collect();
+        // most examples are not beside their methods yet
+        let python =
+            if python.is_empty() { String::new() } else { format!(",\n    \"python\": [{}]", python.join(", ")) };
         let [name, family, signature, text] = [name, family, signature, text].map(|t| quoted(t));
         format!(
             "  {{ \"name\": {name}, \"kind\": \"{kind}\", \"family\": {family}, \"examples\": {examples},\n    \
-             \"signature\": {signature},\n    \"text\": {text} }}"
+             \"signature\": {signature},\n    \"text\": {text}{python} }}"
         )
     };
     Ok(format!("[\n{}\n]\n", all.iter().map(line).collect::<Vec<_>>().join(",\n")))
@@ -274,6 +289,11 @@ mod tests {
 macro_rules! unary_methods { () => {} }
 unary_methods! {
     /// `max(x, 0)`, see [`Tensor::x`](crate::x).
+    ///
+    /// ```python
+    /// >>> remat.tensor([-1.0]).relu()
+    /// tensor([0.0])
+    /// ```
     relu => Relu: [1.0] => f32 [1.0];
 }
 
@@ -306,6 +326,8 @@ impl Tensor {
             [("relu", "relu(&self) -> Result<Tensor>", 0), ("sort", "sort(&self, axis: isize) -> Result<Tensor>", 1)]
         );
         assert_eq!(found[0].text, "`max(x, 0)`, see `Tensor::x`.");
+        assert_eq!(found[0].python, [">>> remat.tensor([-1.0]).relu()", "tensor([0.0])"]);
+        assert!(found[1].python.is_empty());
     }
 
     #[test]
