@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::finding::Finding;
+use crate::regenerate::write_changed;
 use crate::repo::Repo;
 
 /// Where the catalogue is.
-const FILE: &str = "crates/remat/src/catalogue.json";
+pub(crate) const FILE: &str = "crates/remat/src/catalogue.json";
 
 /// One thing to call.
 #[derive(Debug, PartialEq)]
@@ -266,7 +267,7 @@ fn family(path: &Path) -> String {
 /// Writes the catalogue.
 pub(crate) fn write(repo: &Repo) -> Result<bool, String> {
     let now = text(repo)?;
-    std::fs::write(repo.root().join(FILE), &now).map_err(|e| format!("{FILE}: {e}"))?;
+    write_changed(&repo.root().join(FILE), now.as_bytes())?;
     println!("{FILE}: {} entries", now.matches("\"kind\"").count());
     Ok(true)
 }

@@ -35,6 +35,11 @@ const TAIL: &str = "
       Reads off the sources what a program can call (methods, layers, losses, optimisers, schedules), with signatures and
       texts, and writes crates/remat/src/catalogue.json, which `remat ops` shows.
 
+  cargo xtask regenerate [--check]
+      Brings every generated file up to date, after a change of operators, methods or layers: the catalogue, Python's functions,
+      layers and types, the book's list of operators, serial forms that are new. Builds what it needs, and prints what changed.
+      With --check no file changes, and it exits with 1 if one is stale. Needs Python.
+
   cargo xtask rebuild-times [CRATE ...]
       Touches a file of each crate in turn, or of those named by their folder, builds the tests of the workspace again,
       and prints a table of seconds: what a change in each crate costs. For a machine that does nothing else.

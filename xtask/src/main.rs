@@ -19,6 +19,7 @@ mod modules;
 mod mpi;
 mod python;
 mod rebuild;
+mod regenerate;
 mod repo;
 mod rust_files;
 mod rust_source;
@@ -55,6 +56,7 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
         "check" => checks::run(&Repo::here()?, rest),
         "test" => test(&Repo::here()?, rest),
         "catalogue" => catalogue::write(&Repo::here()?),
+        "regenerate" => regenerate::run(&Repo::here()?, rest),
         "rebuild-times" => rebuild::run(&Repo::here()?, rest),
         "plant-faults" => faults::run(&Repo::here()?, rest),
         "draw-faults" => faults::draw::run(&Repo::here()?, rest),

@@ -33,9 +33,7 @@ pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     if !built.map_err(|e| format!("cannot run cargo: {e}"))?.success() {
         return Ok(false);
     }
-    let library = target.join("debug/lib_remat.so");
-    let copied = std::fs::copy(&library, repo.root().join(COMPILED));
-    copied.map_err(|e| format!("cannot copy {}: {e}", library.display()))?;
+    place_compiled(repo)?;
     let mut pytest = Command::new(python);
     pytest.current_dir(repo.root().join("python")).args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
     pytest.env("PYTHONPATH", ".").env("REMAT_COMMAND", target.join("debug/remat"));
@@ -43,8 +41,15 @@ pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     Ok(status.success())
 }
 
+/// Puts the compiled part where the package imports it from.
+pub(crate) fn place_compiled(repo: &Repo) -> Result<(), String> {
+    let library = target(repo.root())?.join("debug/lib_remat.so");
+    let copied = std::fs::copy(&library, repo.root().join(COMPILED));
+    copied.map(drop).map_err(|e| format!("cannot copy {}: {e}", library.display()))
+}
+
 /// A Python that is new enough.
-fn find() -> Option<PathBuf> {
+pub(crate) fn find() -> Option<PathBuf> {
     let named = std::env::var_os("REMAT_PYTHON").map(PathBuf::from);
     let all = named.into_iter().chain(["python3", "python"].map(PathBuf::from));
     all.into_iter().find(|python| {
@@ -56,7 +61,7 @@ fn find() -> Option<PathBuf> {
 }
 
 /// The folder that cargo builds in.
-fn target(root: &Path) -> Result<PathBuf, String> {
+pub(crate) fn target(root: &Path) -> Result<PathBuf, String> {
     let output = cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]).output();
     let output = output.map_err(|e| format!("cannot run cargo: {e}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
