@@ -40,6 +40,12 @@ const TAIL: &str = "
       layers and types, the book's list of operators, serial forms that are new. Builds what it needs, and prints what changed.
       With --check no file changes, and it exits with 1 if one is stale. Needs Python.
 
+  cargo xtask walk
+      Goes the way to a new operator that CONTRIBUTING.md describes, in a scratch copy of the tree: applies the page's blocks to
+      the files that they name, runs `cargo xtask regenerate`, the harness over the new samples, a round trip through ONNX and the
+      new examples of Python. Says how long each stage takes; exits with 1 at the first that fails, with what to mend. Builds the
+      workspace once more; the build is kept. Needs Python.
+
   cargo xtask rebuild-times [CRATE ...]
       Touches a file of each crate in turn, or of those named by their folder, builds the tests of the workspace again,
       and prints a table of seconds: what a change in each crate costs. For a machine that does nothing else.

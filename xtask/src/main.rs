@@ -25,6 +25,7 @@ mod rust_files;
 mod rust_source;
 #[cfg(test)]
 mod testing;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
         "test" => test(&Repo::here()?, rest),
         "catalogue" => catalogue::write(&Repo::here()?),
         "regenerate" => regenerate::run(&Repo::here()?, rest),
+        "walk" => walk::run(&Repo::here()?, rest),
         "rebuild-times" => rebuild::run(&Repo::here()?, rest),
         "plant-faults" => faults::run(&Repo::here()?, rest),
         "draw-faults" => faults::draw::run(&Repo::here()?, rest),

@@ -72,6 +72,11 @@ pub(crate) const CHECKS: &[Check] = &[
         run: crate::catalogue::check,
     },
     Check { name: "faults", teaches: "every fault of xtask/faults still fits the code", run: crate::faults::unfit },
+    Check {
+        name: "walk",
+        teaches: "the blocks of CONTRIBUTING.md fit the files that they change, at most five for an operator",
+        run: crate::walk::unfit,
+    },
     Check { name: "fmt", teaches: "cargo fmt --all -- --check", run: cargo::check_format },
     Check {
         name: "clippy",

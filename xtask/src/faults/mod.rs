@@ -10,7 +10,7 @@
 
 pub(crate) mod draw;
 mod run;
-mod scratch;
+pub(crate) mod scratch;
 mod spec;
 mod table;
 

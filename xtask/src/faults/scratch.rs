@@ -25,10 +25,10 @@ impl Tree {
         Self::sync_with(repo, root, &BTreeMap::new())
     }
 
-    /// [`Tree::sync`] with other texts for some files.
+    /// [`Tree::sync`] with other texts for some files, and with files of these texts that the repository has not.
     pub(crate) fn sync_with(repo: &Repo, root: &Path, texts: &BTreeMap<PathBuf, String>) -> Result<Self, String> {
         fs::create_dir_all(root).map_err(|e| format!("{}: {e}", root.display()))?;
-        let files: BTreeSet<PathBuf> = repo.files()?.into_iter().collect();
+        let files: BTreeSet<PathBuf> = repo.files()?.into_iter().chain(texts.keys().cloned()).collect();
         for file in &files {
             let from = repo.root().join(file);
             let data = match texts.get(file) {
