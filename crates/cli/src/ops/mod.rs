@@ -178,8 +178,8 @@ fn without_links(text: &str) -> String {
 /// The chapter `operator-list.md` of the book.
 fn chapter(registry: &Registry, catalogue: &Catalogue) -> String {
     let mut page = String::from(
-        "# List of operators\n\nMade by `remat ops --book`; a test compares. After the semicolon stand parameters, with what \
-         they are where nothing is said. `remat ops NAME` tells all that is known of one.\n",
+        "# List of operators\n\nAfter this page you know every operator and function of Remat. `remat ops --book` writes the page. In a \
+         signature the parameters follow the semicolon, with their defaults. `remat ops NAME` describes one operator.\n",
     );
     for f in registry.families() {
         page += &format!("\n## {}\n\n{}\n\n| operator | | gradient |\n|---|---|---|\n", f.name, f.text);
