@@ -28,7 +28,7 @@ impl Var {
 /// One application within a fragment.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is applied.
+    /// The op to apply.
     pub op: OpRef,
     /// To what.
     pub inputs: SmallVec<[Var; 4]>,
@@ -143,7 +143,7 @@ impl Apply for Recorder {
 /// One gradient per input.
 pub type Grads = SmallVec<[Option<Var>; 4]>;
 
-/// What a gradient rule sees: the forward inputs `x`, outputs `y`, cotangents `dy`, and ops to apply to them.
+/// The context of a gradient rule: the forward inputs `x`, outputs `y`, cotangents `dy`, and ops to apply to them.
 pub struct GradCx<'a> {
     recorder: &'a Recorder,
     x: SmallVec<[Var; 4]>,
@@ -264,7 +264,7 @@ impl Apply for GradCx<'_> {
     }
 }
 
-/// What gradient rules are written with: a [`GradCx`] with arithmetic.
+/// The builder for gradient rules: a [`GradCx`] with arithmetic.
 pub type GradBuilder<'a, 'b> = Arith<'a, GradCx<'b>>;
 
 /// The backward graph of one op for given facts.
@@ -315,7 +315,7 @@ impl Backward {
     }
 }
 
-/// What a backward graph depends on.
+/// The key of a cached backward graph: everything that the graph depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackwardKey {
     /// The forward op.
@@ -373,8 +373,8 @@ impl BackwardCache {
         Ok(b)
     }
 
-    /// What the tape keeps for `key`, whose `has_dy` says which outputs may have a cotangent: one rule may read
-    /// different values for different cotangents, and which exist is known only in the backward pass.
+    /// The values that the tape keeps for `key`. Its `has_dy` marks the outputs that may have a cotangent. A rule may
+    /// read different values for different cotangents, and only the backward pass knows which cotangents exist.
     pub fn saves(&mut self, key: &BackwardKey, y: &[Fact]) -> Result<SaveMask> {
         let mut mask = SaveMask { x: SmallVec::from_elem(false, key.x.len()), y: SmallVec::from_elem(false, y.len()) };
         for has_dy in subsets(&key.has_dy) {

@@ -17,7 +17,7 @@ use crate::pointwise::Pointwise;
 use crate::schema::{Params, Schema};
 use crate::{EvalCx, GradCx, Grads, Sample};
 
-/// What an op asks of an input's layout before it runs.
+/// An op's requirement on the layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutReq {
     /// Row-major without gaps; the runtime copies an input that is not.
@@ -182,8 +182,8 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
         None
     }
 
-    /// For an op that is linear in a weight, of which each channel of output 0 reads a slice of its own: where both lie, for
-    /// inputs of these facts.
+    /// For an op that is linear in a weight, if each channel of output 0 reads its own slice of the weight: the axes of
+    /// both, for inputs of these facts.
     fn weight_channels(&self, _x: &[&Fact]) -> Option<WeightChannels> {
         None
     }
@@ -221,7 +221,7 @@ pub trait OpDef: Op + Clone + Eq + Hash + Params {
         Self::NAME
     }
 
-    /// What the op takes, as data.
+    /// The inputs and parameters of the op, as data.
     fn schema() -> Schema {
         Schema {
             name: Self::NAME,

@@ -11,7 +11,7 @@ use crate::Sample;
 use crate::schema::Schema;
 use crate::{OpDef, OpRef};
 
-/// What the registry knows of one op type.
+/// The registry's entry for one op type.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// [`OpDef::NAME`].
@@ -53,7 +53,7 @@ impl Entry {
         (self.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
     }
 
-    /// What the op takes.
+    /// The inputs and parameters of the op.
     pub fn schema(&self) -> Schema {
         (self.schema)()
     }
@@ -141,7 +141,7 @@ fn bad(what: String) -> Error {
 pub struct Family {
     /// Its name: that of the module.
     pub name: &'static str,
-    /// What its ops are for.
+    /// The purpose of its ops.
     pub text: &'static str,
     /// Its ops.
     pub ops: &'static [Entry],

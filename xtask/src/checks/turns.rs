@@ -39,7 +39,6 @@ const NOT_DONE: &[&str] = &[
     "crates/nn",
     "crates/onnx",
     "crates/op-derive",
-    "crates/ops",
     "crates/python",
     "crates/remat",
     "crates/runtime",

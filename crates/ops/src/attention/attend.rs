@@ -55,7 +55,7 @@ pub struct Attention {
     pub dropout: Scalar,
 }
 
-/// What comes behind queries, keys and values.
+/// The operands after queries, keys and values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) mask: Option<usize>,

@@ -1,4 +1,4 @@
-//! What ranks do together: each op is a call that all ranks of its group make, in the order of their programs.
+//! Collectives: each op is a call that all ranks of its group make, in the order of their programs.
 //!
 //! A collective runs exactly once: what it gives cannot be made again by one rank alone, so it is a leaf for every budget, and a
 //! graph keeps the order of its collectives. Gradients are those of the sum of all ranks' losses: each collective's is the

@@ -198,7 +198,7 @@ pub fn scatter_reduce<A: Apply>(
     }
 }
 
-/// What changes nothing.
+/// The neutral element of `f`.
 fn neutral(f: PutFn, dtype: DType) -> Scalar {
     match f {
         PutFn::Set | PutFn::Add => Scalar::Int(0),
@@ -208,7 +208,7 @@ fn neutral(f: PutFn, dtype: DType) -> Scalar {
     }
 }
 
-/// What no number is below: -inf, the least integer, false.
+/// The smallest value of the dtype: -inf, the least integer, false.
 pub(crate) fn lowest(dtype: DType) -> Scalar {
     match dtype {
         DType::I8 => Scalar::Int(i8::MIN.into()),
@@ -220,7 +220,7 @@ pub(crate) fn lowest(dtype: DType) -> Scalar {
     }
 }
 
-/// What no number is above: inf, the largest integer, true.
+/// The largest value of the dtype: inf, the largest integer, true.
 pub(crate) fn highest(dtype: DType) -> Scalar {
     match dtype {
         DType::I8 => Scalar::Int(i8::MAX.into()),

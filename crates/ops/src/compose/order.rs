@@ -11,7 +11,7 @@ use crate::random::{RandomPermutation, Uniform, Weights};
 use crate::reduce::{Reduce, ReduceFn};
 use crate::shape::{BroadcastTo, Slice};
 
-/// What a quantile between two elements is.
+/// The value of a quantile that falls between two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// As far between them as the quantile lies.

@@ -31,7 +31,7 @@ pub struct AdafactorUpdate {
     pub beta2_decay: Scalar,
     /// The root of what a second moment is at least; where it is not said, the parameter's distance from 1 to the next number.
     pub eps1: Option<Scalar>,
-    /// What the root mean square of the parameter is at least.
+    /// The lower bound of the root mean square of the parameter.
     #[param(default = 1e-3.into())]
     pub eps2: Scalar,
     /// The largest root mean square of a step.

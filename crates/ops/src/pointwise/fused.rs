@@ -59,7 +59,7 @@ impl Pointwise {
 /// One op within a [`Fused`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 pub struct FusedStep {
-    /// What is applied.
+    /// The function to apply.
     pub op: Pointwise,
     /// To what: below the number of inputs it is an input, from there on the value of an earlier step.
     pub x: SmallVec<[u16; 3]>,
@@ -76,7 +76,7 @@ pub struct FusedStep {
 pub struct Fused {
     /// Number of inputs.
     pub inputs: u16,
-    /// What is computed, in order.
+    /// The steps of the computation, in order.
     pub steps: Vec<FusedStep>,
     /// The steps whose values are outputs.
     pub outputs: SmallVec<[u16; 2]>,

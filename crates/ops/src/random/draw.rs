@@ -24,7 +24,7 @@ pub struct Uniform {
     /// The least number.
     #[param(default = 0.0.into())]
     pub lo: Scalar,
-    /// What every number is below.
+    /// The upper bound; every number is below it.
     #[param(default = 1.0.into())]
     pub hi: Scalar,
 }

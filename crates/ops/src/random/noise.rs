@@ -8,7 +8,7 @@ use crate::args::real_dtype;
 use crate::compose::{Arith, SELU_LIMIT, cast, demand};
 use crate::pointwise::{BinaryFn, Clamp, Fill, UnaryFn, Where};
 
-/// What a random number that goes into a logarithm is at least, and its logarithm: half of what tells 24 bits apart.
+/// The lower bound of a random number before its logarithm is taken: half of the distance between two numbers of 24 bits.
 const LEAST_DRAWN: f64 = 1.0 / (1u64 << 25) as f64;
 
 /// `x` where it is above 0, else `x` times a number drawn from `lower .. upper` (Xu et al., 2015, arXiv:1505.00853). Errors:

@@ -6,8 +6,8 @@ use crate::args::{checked_fact, not_taken, want_dtype, want_rank, want_shape};
 use crate::schema::{Choice, Params};
 use crate::{Cost, EvalCx, GradCx, Grads, In, Op};
 
-/// What one step of a recurrent layer computes of an input `x`, the state `h` and, of an LSTM, the cell `c`. `W` and `b` are
-/// the rows of weights and biases that belong to a gate.
+/// The function of one step of a recurrent layer. It takes an input `x`, the state `h` and, of an LSTM, the cell `c`. `W`
+/// and `b` are the rows of weights and biases that belong to a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CellKind {
@@ -15,8 +15,8 @@ pub enum CellKind {
     RnnTanh,
     /// `h' = max(0, W_ih x + b_ih + W_hh h + b_hh)`.
     RnnRelu,
-    /// Gates `i, f, g, o`, of which `g` goes through tanh and the others through the sigmoid: `c' = f c + i g`,
-    /// `h' = o tanh(c')`.
+    /// Gates `i, f, g, o`. Gate `g` goes through tanh, the others through the sigmoid: `c' = f c + i g`, `h' = o
+    /// tanh(c')`.
     Lstm,
     /// Gates `r, z` through the sigmoid, and `n = tanh(W_in x + b_in + r (W_hn h + b_hn))`: `h' = (1 - z) n + z h`.
     Gru,
@@ -42,7 +42,7 @@ impl CellKind {
         self.cell().gates()
     }
 
-    /// What is kept for the gradient: the gates, and the cells of an LSTM.
+    /// The number of outputs kept for the gradient: the gates, and the cells of an LSTM.
     pub(crate) fn kept(self) -> usize {
         match self {
             CellKind::RnnTanh | CellKind::RnnRelu => 0,
@@ -85,7 +85,7 @@ pub struct Recurrent {
     /// There are lengths.
     #[param(default = false)]
     pub lengths: bool,
-    /// What the gradient reads are outputs.
+    /// True if the op returns the values that its gradient reads as outputs.
     #[param(default = false)]
     pub keep: bool,
 }

@@ -75,7 +75,7 @@ pub(super) fn f32_agrees_with_f64(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> 
     Ok(())
 }
 
-/// What inference accepts, evaluation must compute: no panic, no `Internal`, no `DType` from a kernel.
+/// Evaluation must compute all inputs that inference accepts: without a panic, an `Internal`, or a `DType` from a kernel.
 pub(super) fn accepted_dtypes_evaluate(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {
     let Some(first) = s.x.first().map(HostTensor::dtype) else { return Ok(()) };
     for dtype in DType::ALL {

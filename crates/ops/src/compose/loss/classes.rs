@@ -35,7 +35,7 @@ pub fn nll<A: Apply>(cx: &A, x: A::Value, labels: A::Value, reduction: Reduction
     reduced(cx, Arith(cx).neg(each)?, reduction)
 }
 
-/// Labels of which some do not count.
+/// Labels, some of them ignored.
 struct Counted<V> {
     /// The labels, with class 0 in the place of what is ignored.
     labels: V,
