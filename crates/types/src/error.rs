@@ -12,7 +12,7 @@ use crate::scope::{CallSite, Scope};
 /// `std::result::Result` with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, for programs to match on.
+/// The kind of an error, for programs to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -244,7 +244,7 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -44,7 +44,7 @@ fn bad(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Format, text)
 }
 
-/// What a file holds: its tensors by name, and its text by key.
+/// The contents of a file: its tensors by name, and its text by key.
 pub type TensorsFile = (BTreeMap<String, HostTensor>, BTreeMap<String, String>);
 
 /// A safetensors file under way: its header was read and checked, its tensors come one at a time.

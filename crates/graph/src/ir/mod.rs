@@ -102,11 +102,11 @@ pub struct Value {
 /// An application of an op.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is applied.
+    /// The op to apply.
     pub op: OpRef,
     /// To what.
     pub x: SmallVec<[ValueId; 4]>,
-    /// What it gives.
+    /// The outputs.
     pub y: SmallVec<[ValueId; 2]>,
     /// Nodes that must run before this one although it reads nothing of theirs.
     pub after: SmallVec<[NodeId; 1]>,
@@ -125,7 +125,7 @@ pub struct State {
     pub next: Option<ValueId>,
 }
 
-/// What a run gives back.
+/// An output of a run.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// Its name, which no other output has.
@@ -171,7 +171,7 @@ impl Graph {
         &self.states
     }
 
-    /// What a run gives back, in order.
+    /// The outputs of a run, in order.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
@@ -260,7 +260,7 @@ impl Graph {
         self.reachability()
     }
 
-    /// What depends on what; made at its first use, in time and memory of nodes squared over 64.
+    /// The dependencies among nodes; made at the first use, in time and memory of nodes squared over 64.
     pub fn reachability(&self) -> &Reachability {
         self.reachability.get_or_init(|| Reachability::of(self))
     }

@@ -27,7 +27,7 @@ pub enum PatchValue {
 /// A node that a patch adds.
 #[derive(Clone, Debug)]
 pub struct PatchNode {
-    /// What is applied.
+    /// The op to apply.
     pub op: OpRef,
     /// To what; nodes of the patch stand before their readers.
     pub x: SmallVec<[PatchValue; 4]>,
@@ -83,8 +83,8 @@ impl Patch {
         self.stands_for.insert(old, new);
     }
 
-    /// What replaces a value so far, or the value itself: a node of the patch that names a replaced value keeps it alive,
-    /// and what it replaced is then computed twice.
+    /// The value that replaces `v` so far, or `v` itself. A node of the patch that names a replaced value keeps it alive,
+    /// and then both the value and its replacement are computed.
     pub fn latest(&self, v: ValueId) -> PatchValue {
         self.stands_for.get(&v).copied().unwrap_or(PatchValue::Old(v))
     }

@@ -77,7 +77,7 @@ impl Graph {
         found
     }
 
-    /// What a value is a view of: itself where it is none.
+    /// The value of which `v` is a view; `v` itself if it is no view.
     fn viewed(&self, mut v: ValueId) -> ValueId {
         let of = |v: ValueId| -> Option<ValueId> {
             let n = self.node(self.producer(v)?);
@@ -204,7 +204,7 @@ mod tests {
     fn what_is_handed_over_is_the_smaller_of_a_view_and_its_source() {
         let Made { graph: g, beginning, early: [exp, head, _, row] } = made();
         let results: Vec<ValueId> = g.outputs().iter().map(|o| o.value).collect();
-        // not the rows, a view of an input, nor the sine, of which a part is enough
+        // not the rows, which are a view of an input, nor the sine, since a part of it is enough
         assert_eq!(g.handed_over(&beginning, &results), [exp, head, row]);
     }
 

@@ -54,7 +54,7 @@ struct Affine {
 }
 
 impl Affine {
-    /// What an affine function of a node is applied to.
+    /// The input of a node that is an affine function.
     fn input(g: &Graph, id: NodeId) -> Option<ValueId> {
         let n = g.node(id);
         if n.op.downcast::<BatchNormInfer>().is_some() {
@@ -101,7 +101,7 @@ pub(super) fn per_channel(x: &Fact, axis: usize, c: &HostTensor) -> Option<Vec<f
 struct Product {
     node: NodeId,
     channels: WeightChannels,
-    /// What is added to each channel; empty for nothing.
+    /// The bias of each channel; empty for none.
     bias: Vec<f64>,
 }
 

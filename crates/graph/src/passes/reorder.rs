@@ -45,7 +45,7 @@ fn function(g: &Graph, id: NodeId) -> Option<BinaryFn> {
 struct Chain<'g> {
     g: &'g Graph,
     f: BinaryFn,
-    /// What is added up, from left to right.
+    /// The summands, from left to right.
     terms: Vec<ValueId>,
     /// The nodes of the tree.
     nodes: Vec<NodeId>,

@@ -26,7 +26,7 @@ pub fn take_early(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     Ok(patch)
 }
 
-/// What follows from constants alone, by value.
+/// For each value: true if it follows from constants alone.
 fn fixed(g: &Graph) -> Vec<bool> {
     let mut fixed = vec![false; g.value_ids().len()];
     for v in g.value_ids() {
@@ -43,7 +43,7 @@ fn fixed(g: &Graph) -> Vec<bool> {
 struct Early<'g> {
     g: &'g Graph,
     fixed: Vec<bool>,
-    /// What folding makes a constant of.
+    /// The most bytes that folding makes a constant of.
     most_bytes: usize,
 }
 

@@ -22,7 +22,7 @@ use super::json::format_error;
 use super::problem::Problem;
 use super::schedule::Schedule;
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// End of the highest block.

@@ -63,7 +63,7 @@ pub struct Effort {
     pub seed: u64,
     /// First executions keep the order of the problem: who follows the schedule cannot choose it.
     pub in_order: bool,
-    /// What may be made once only is not spilled: who follows the schedule makes again what a copy loses.
+    /// Operators that may run only once are not spilled. The runtime recomputes a value if its copy is lost.
     pub keeps_leaves: bool,
 }
 
@@ -136,7 +136,7 @@ const LAYOUT_SHARE: f64 = 0.03;
 /// The same for problems of few units: their sequences are found soon, and their arenas have few ways to fit.
 const LAYOUT_SHARE_OF_FEW: f64 = 0.06;
 const FEW_UNITS: usize = 300;
-/// What a placement costs about for each pair of intervals.
+/// The approximate cost of a placement for each pair of intervals.
 const PAIR_SECONDS: f64 = 2e-9;
 const FEWEST_PLACEMENTS: usize = 4;
 const MOST_PLACEMENTS: usize = 4000;
@@ -172,7 +172,7 @@ impl<'p> Planner<'p> {
     fn plan(mut self) -> Plan {
         let (least, limiting_op) = bound::least_bytes(self.p);
         let known = floor::within(&self, least);
-        // What keeps to an order has not looked for more than that order yet.
+        // A planner that keeps to an order has not tried other orders yet.
         let is_refused = known.is_err() && (least > self.budget || !self.effort.in_order);
         let is_free = matches!(&known, Ok(w) if w.1.time_ns(self.p) == self.p.base_time_ns());
         let (found, bound) = if is_refused || is_free {

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::TEXT_KEY;
 
-/// What a header holds.
+/// The contents of a header.
 #[derive(Default)]
 pub(super) struct Header {
     pub(super) text: BTreeMap<String, String>,

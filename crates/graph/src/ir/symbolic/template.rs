@@ -36,7 +36,7 @@ enum Params {
 }
 
 impl Template {
-    /// What the graphs at the corners have in common. Errors (Value): where they differ in more than numbers.
+    /// The common template of the graphs at the corners. Errors (Value): if they differ in more than numbers.
     pub(super) fn of(corners: &[Graph], low: &[usize], registry: &Registry) -> Result<Template> {
         let base = corners[0].clone();
         corners[1..].iter().try_for_each(|g| same_structure(&base, g))?;
@@ -115,7 +115,7 @@ impl Template {
 }
 
 impl Params {
-    /// What serial forms have in common; `None` where they differ in more than numbers that follow from sizes.
+    /// The common template of serial forms; `None` if they differ in more than numbers that follow from sizes.
     fn of(forms: &[&Json], low: &[usize]) -> Option<Params> {
         let first = *forms.first()?;
         if forms.iter().all(|f| *f == first) {

@@ -52,13 +52,13 @@ struct Packing<'a> {
 #[derive(Clone, Copy)]
 struct Blocked {
     by: PatchValue,
-    /// What is in the channels beyond those of the image; any number if there are none.
+    /// The value in the channels beyond those of the image; any number if there are none.
     pad: f32,
 }
 
 type Operands = SmallVec<[PatchValue; 4]>;
 
-/// What follows a convolution or product and is done with it.
+/// The ops after a convolution or product that its kernel takes over.
 struct Tail {
     bias: Vec<f64>,
     add: Option<ValueId>,
@@ -119,8 +119,8 @@ impl Packing<'_> {
         self.pointwise(id)
     }
 
-    /// [`Packing::between`] for a pointwise op: on images in blocks of one shape, of which one may be of one row and column, and on
-    /// constants, one for all elements or one a channel.
+    /// [`Packing::between`] for a pointwise op: on images in blocks of one shape, where one image may have a single row and
+    /// column, and on constants, one for all elements or one a channel.
     fn pointwise(&mut self, id: NodeId) -> Result<Option<(OpRef, Operands, f32)>> {
         let (g, n) = (self.g, self.g.node(id));
         let y = g.fact(n.y[0]);
@@ -274,7 +274,7 @@ impl Packing<'_> {
 }
 
 impl Tail {
-    /// What follows the node `id`; `channels` gives a constant's numbers, one a channel or one for all, beside a value.
+    /// The ops after the node `id`; `channels` gives a constant's numbers, one a channel or one for all, beside a value.
     fn of(g: &Graph, id: NodeId, channels: impl Fn(ValueId, &HostTensor) -> Option<Vec<f64>>) -> Tail {
         let y = g.fact(g.node(id).y[0]);
         let mut tail = Tail { bias: Vec::new(), add: None, clamp: None, end: g.node(id).y[0], nodes: SmallVec::new() };

@@ -90,7 +90,7 @@ fn storages_of(p: &Problem, values: impl Iterator<Item = usize>) -> Vec<usize> {
     list
 }
 
-/// What an operator itself holds at least, given values apart: each output that may take an input over does so.
+/// The least bytes that an operator itself holds, without given values: each output that may take over an input does so.
 fn held_bytes(p: &Problem, o: usize) -> u64 {
     let op = &p.ops()[o];
     let held = storages_of(p, op.inputs.iter().copied().chain(op.outputs.iter().map(|x| x.0)));
@@ -126,7 +126,7 @@ const BISECTIONS: usize = 20;
 /// In ns per byte: from a second for an exabyte to a second for a byte.
 const PRICE_RANGE: (f64, f64) = (1e-9, 1e9);
 
-/// What is needed after the first execution of an operator.
+/// The values needed after the first execution of an operator.
 struct Moment {
     is_before: Vec<bool>,
     /// Values to be had, without views.

@@ -16,7 +16,7 @@ use super::spill;
 use super::state::State;
 use crate::plan::rng::Rng;
 
-/// What a fetch costs a repair, as a share of the time to copy out and in.
+/// The price of a fetch in a repair, as a share of the time to copy out and in.
 const PRICES: [f64; 3] = [0.0, 0.2, 1.0];
 
 /// Parts of the budget that sequences are made for.
@@ -113,7 +113,7 @@ impl Copies<'_, '_> {
             let room = ROOMS[self.rng.below(ROOMS.len())] * self.share;
             let reach = REACHES[self.rng.below(REACHES.len())];
             let style = Style { reach, noise: [0.0, 0.3, 1.0][self.rng.below(3)] };
-            // What is much longer by its computation alone is not worth finishing.
+            // A sequence whose computation alone is much longer is not worth finishing.
             let longest_ns = self.best_ns().saturating_add(self.best_ns() / 2);
             let deadline = Deadline { until: Some(self.planner.until), longest_ns, work: None };
             let Some(state) = self.repaired(state, m, room, style, deadline) else { continue };

@@ -22,7 +22,7 @@ use crate::plan::baseline::{Patience, Policy};
 use crate::plan::lifetime::lifetimes;
 use crate::plan::rng::Rng;
 
-/// What is known of a problem.
+/// The known facts of a problem's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Floor {
     /// In the order of the walk.
@@ -133,7 +133,7 @@ const FIRST_PARTS: [f64; 4] = [0.97, 0.9, 0.8, 0.7];
 const PARTS: [f64; 3] = [1.0, 0.95, 0.88];
 /// Heuristics that weigh all that is resident at each step take too long with more units.
 const MOST_UNITS_FOR_POLICIES: usize = 2000;
-/// What a heuristic spends for each step, about.
+/// The looks that a heuristic spends for each step, about.
 const POLICY_LOOKS: usize = 100;
 /// Of many units a rung is lower than the one before by this part of it, but for the last: an arena each is the dearest
 /// part of the walk.
@@ -144,8 +144,8 @@ const SMALLEST_STEP: u64 = 256;
 const REACHES: [f64; 3] = [0.5, 0.0, 1.0];
 /// Noises of repairs by chance.
 const NOISES: [f64; 3] = [0.3, 1.0, 3.0];
-/// What the walk may spend, for each of very many units. With 2.5 times as many, none of chain-50, ResNet-50, U-Net,
-/// MobileNetV2, gpt-4, random-200 and DenseNet-121 got lower.
+/// The looks that the walk may spend for each unit, if there are very many units. With 2.5 times as many looks, none
+/// of chain-50, ResNet-50, U-Net, MobileNetV2, gpt-4, random-200 and DenseNet-121 got lower.
 const LOOKS_PER_UNIT: usize = 4_000;
 /// The least that it may spend where the exact solver does not find what there is: `remat plan --generate random-1000 --budget
 /// 1%` takes two seconds. With half of it random-50-2 ends at 41.2 % of its peak instead of 39.6 %.

@@ -184,7 +184,7 @@ struct Fusion {
     is_fixed: Vec<bool>,
 }
 
-/// What may become one unit.
+/// The kinds of operators that may become one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fuse {
     None,
@@ -374,7 +374,7 @@ impl Fusion {
     }
 }
 
-/// What a unit may take over: inputs that other parts of it do not read as well.
+/// Adds the inputs that a unit may take over: those that no other part of the unit reads.
 fn add_takes(p: &Problem, unit: &mut Unit, index: &[Option<u32>]) {
     for &o in &unit.parts {
         let reads = |part: &&usize, s: usize| p.ops()[**part].inputs.iter().any(|&v| p.values()[v].storage == s);

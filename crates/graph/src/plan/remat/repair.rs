@@ -44,7 +44,7 @@ impl Deadline<'_> {
     }
 }
 
-/// What may be spent on repairs, in looks at a step or an instance: a limit that is the same on every machine.
+/// The budget of repairs, in looks at a step or an instance. The limit is the same on every machine.
 #[derive(Debug)]
 pub(crate) struct Work(Cell<usize>);
 
@@ -174,7 +174,7 @@ enum Way {
     Fetch,
 }
 
-/// What a closure costs.
+/// The price of a closure.
 struct Price {
     time_ns: u64,
     /// Bytes that have to be held longer over the peak.
@@ -329,7 +329,7 @@ impl Search<'_> {
         Some(price)
     }
 
-    /// What brings an input back: to fetch it or to make it again, whichever takes less by itself.
+    /// The way to bring an input back: a fetch or a recomputation, whichever takes less by itself.
     fn way_back(&self, state: &State, input: u32, producer: u32, at: u32) -> Option<u32> {
         let producer = Some(producer).filter(|&u| can_repeat(self.m, state, u, at));
         let ways = [self.m.fetch_of(input), producer].into_iter().flatten();

@@ -229,7 +229,7 @@ proptest! {
     }
 }
 
-/// What is resident, as values per storage, and what ran.
+/// The resident values of each storage, and the operators that ran.
 type Place = (Vec<Option<BTreeSet<usize>>>, BTreeSet<usize>);
 
 /// The least time of any schedule whose bytes fit, by Dijkstra's algorithm with frees as steps, straight from the
@@ -423,7 +423,7 @@ fn copies_hide_where_there_is_room() {
     let model = Model::new(&p, false).with_fetches(false);
     let fetch = model.fetch_of(0).expect("`a` may be spilled");
     let effort = arena::Effort::default();
-    // Ten bytes go out in 10 ns, beside `g`, and come back in 40, of which `h` hides 30 if there is room for `a` beside it.
+    // Ten bytes go out in 10 ns, beside `g`, and come back in 40 ns. `h` hides 30 ns if there is room for `a` beside it.
     for (budget, time_ns) in [(32, 60 + 40), (33, 60 + 10)] {
         let planner = Planner::new(&p, model.clone(), budget, rounds(1));
         let laid = spill::lay(&planner, &[0, 1, 2, fetch, 3], arena::Effort { enough_bytes: budget, ..effort });
