@@ -50,7 +50,7 @@ fn variant(v: &Variant, names: &SerdeNames, krate: &Path) -> Result<TokenStream>
     Ok(quote!(#krate::schema::Variant { name: #name, text: #about, holds: #holds }))
 }
 
-/// What `#[serde(..)]` says of names.
+/// The names that `#[serde(..)]` gives.
 #[derive(Default)]
 struct SerdeNames {
     rename: Option<String>,

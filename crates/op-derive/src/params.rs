@@ -89,7 +89,7 @@ fn serial(name: &Ident, generics: &Generics, is_unit: bool, krate: &Path) -> Tok
     }
 }
 
-/// What the three implementations say of one field.
+/// The code for one field in the three implementations.
 struct FieldCode {
     describe: TokenStream,
     write: TokenStream,

@@ -144,7 +144,7 @@ impl Session {
         Err(Error::new(ErrorKind::Value, format!("input {i} of a session that has {}", self.inputs)))
     }
 
-    /// What the last run gave as output `j`. Errors (Value): no such output; running.
+    /// Output `j` of the last run. Errors (Value): no such output; running.
     pub fn output(&mut self, j: usize) -> Result<ValueView<'_>> {
         self.run.output(j)
     }
@@ -195,7 +195,7 @@ impl Session {
         self.run.on_value(v, f)
     }
 
-    /// What it runs. Errors (Value): running.
+    /// The executable that the session runs. Errors (Value): running.
     pub fn executable(&mut self) -> Result<&Arc<Executable>> {
         self.run.executable()
     }

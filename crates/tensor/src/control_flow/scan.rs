@@ -9,7 +9,7 @@ use super::{Traced, apply, device_of, fact, traced};
 use crate::Tensor;
 use crate::site::InOp;
 
-/// What becomes of a value that each step of a [`scan`] gives.
+/// The way in which a [`scan`] collects a value from each step.
 pub enum Collect {
     /// That of the last step; 0 without a step.
     Last(Tensor),
@@ -122,7 +122,7 @@ pub fn scan(
     repeat(options, init, xs, site, step).in_op_at("scan", site)
 }
 
-/// What a step gives: carried values, what is collected, and whether to go on.
+/// The results of a step: carried values, collected values, and whether to go on.
 type Step = (Vec<Tensor>, Vec<Collect>, Option<Tensor>);
 
 /// The fact of a row of each tensor. Errors (Shape) unless they have `trips` rows.

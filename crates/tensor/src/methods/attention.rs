@@ -5,7 +5,7 @@ use remat_types::{DType, Error, ErrorKind, Result};
 
 use crate::Tensor;
 
-/// What queries attend to, and how much a score counts. The default: everything, and scores over `sqrt(d)`.
+/// The places that queries attend to, and the scale of scores. The default: all places, and scores over `sqrt(d)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attend<'a> {
     /// Query `i` sees keys `j <= i` only, where `i` counts as [`Attend::place`] says.
@@ -54,7 +54,7 @@ impl<'a> Attend<'a> {
     /// Places see themselves and what comes before.
     pub const CAUSAL: Attend<'static> = Attend { causal: true, ..Attend::ALL };
 
-    /// What the mask shows.
+    /// The places that the mask shows.
     pub fn masked(mask: &'a Tensor) -> Self {
         Attend { mask: Some(mask), ..Attend::default() }
     }

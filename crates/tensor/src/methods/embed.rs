@@ -24,7 +24,7 @@ pub enum BagMode {
 /// Which rows are in which bag, and how they count. The default: those of a row of the index, and their mean.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bags<'a> {
-    /// What a bag's rows become.
+    /// The function of a bag's rows.
     pub mode: BagMode,
     /// For an index of rank 1, where each bag begins: integers `[bags]` that ascend, the first of them 0.
     pub offsets: Option<&'a Tensor>,
@@ -228,7 +228,7 @@ impl Tensor {
         }
     }
 
-    /// Bags of `self: [n, size]`, each of which is in the bag that `bag: [n]` names.
+    /// Bags of the rows of `self: [n, size]`; `bag: [n]` names the bag of each row.
     #[track_caller]
     fn segment_rows(&self, mode: BagMode, counted: Option<&Tensor>, bag: &Tensor, bags: usize) -> Result<Tensor> {
         let (device, n, size) = (self.device(), self.dims()[0], self.dims()[1]);

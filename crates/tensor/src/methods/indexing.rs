@@ -90,7 +90,7 @@ impl From<isize> for IndexPart {
     }
 }
 
-/// What stands between the brackets of an index: one part, or a tuple, array or vector of them.
+/// The content of an index's brackets: one part, or a tuple, array or vector of them.
 pub trait IntoIndex {
     /// The parts.
     fn parts(self) -> Vec<IndexPart>;
@@ -125,7 +125,7 @@ macro_rules! tuples {
 }
 tuples! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) (A, B, C, D, E, F, G) (A, B, C, D, E, F, G, H) }
 
-/// What is done with an axis of the indexed tensor, new axes included.
+/// The treatment of an axis of the indexed tensor, new axes included.
 enum Axis {
     At(usize),
     /// First element, number of elements, step.
@@ -329,7 +329,7 @@ impl Tensor {
     }
 }
 
-/// Places of a tensor, of which a method makes a new tensor: see [`Tensor::at`].
+/// Places of a tensor. A method writes to them and returns a new tensor: see [`Tensor::at`].
 #[must_use = "assignment is by one of its methods"]
 #[derive(Clone, Debug)]
 pub struct Places {

@@ -69,8 +69,8 @@ impl Tensor {
         compose::split(&TapeCx::of(self), self, axis, extents).in_op("split")
     }
 
-    /// At most `n` parts of equal extent along `axis`, the last of which may be smaller, as torch's `chunk`. Views.
-    /// Errors: Axis; Value for 0 parts.
+    /// At most `n` parts of equal extent along `axis`, as torch's `chunk`. The last part may be smaller. The parts
+    /// are views. Errors: Axis; Value for 0 parts.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -115,8 +115,8 @@ fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// Both operands of arithmetic or a comparison, of which `number` tells whether one is a number: in their common dtype, but
-/// for a number beside 16-bit floats.
+/// Both operands of arithmetic or a comparison, in their common dtype, except for a number beside 16-bit floats. `number`
+/// is true in that case.
 #[track_caller]
 fn both(a: Tensor, b: Tensor, number: bool) -> Result<SmallVec<[Tensor; 4]>> {
     match number {

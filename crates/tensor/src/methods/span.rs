@@ -10,7 +10,7 @@ use remat_types::{Error, ErrorKind, Result};
 pub struct Span {
     /// The first element; `None` for where the axis begins, or ends if the step is negative.
     pub start: Option<isize>,
-    /// What no element reaches; `None` for beyond the other end of the axis.
+    /// The bound that no element reaches; `None` for beyond the other end of the axis.
     pub end: Option<isize>,
 }
 

@@ -1,4 +1,4 @@
-//! What a running trace has seen of cells and of gradients, which come back as they were when it ends.
+//! The cells and gradients that a running trace has touched. They are restored when the trace ends.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ pub trait StateCell: Send + Sync {
 struct CapturedState {
     cell: Arc<dyn StateCell>,
     before: Tensor,
-    /// What stands for that version in the trace.
+    /// The handle that stands for that version in the trace.
     own: Handle,
     /// The cell has what the trace put there, until that ends.
     is_written: bool,
@@ -56,7 +56,8 @@ fn address(cell: &Arc<dyn StateCell>) -> usize {
     Arc::as_ptr(cell).cast::<u8>() as usize
 }
 
-/// What stands for the version `now` of a cell in the trace of this thread; itself if the trace has put it there.
+/// The tensor that stands for the version `now` of a cell in the trace of this thread; `now` itself if the trace has put it
+/// there.
 fn own_version(cell: &Arc<dyn StateCell>, now: &Tensor, is_written: bool) -> Tensor {
     CAPTURED.with_borrow_mut(|cells| {
         let at = *cells.at.entry(address(cell)).or_insert_with(|| {
@@ -146,7 +147,7 @@ impl StateCell for Leaf {
     }
 }
 
-/// What a trace found about cells and gradients.
+/// The cells and gradients that a trace found, after they were restored.
 #[derive(Default)]
 pub(crate) struct Restored {
     /// The cells of the states, by the handles that stood for them.

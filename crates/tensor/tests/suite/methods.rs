@@ -126,7 +126,7 @@ fn call_maths(x: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// What ranks do together, on one rank; messages are of two.
+/// The collectives, on one rank; messages need two.
 fn call_collectives(x: &Tensor) -> Result<()> {
     let (alone, f) = (Communicator::alone(), Reduction::Sum);
     let _ = (x.all_reduce(f, &alone)?, x.all_gather(0, &alone)?, x.reduce_scatter(f, 1, &alone)?);

@@ -187,9 +187,9 @@ fn group_rows(x: &Tensor, groups: usize) -> Result<usize> {
     Ok(x.dims()[0].saturating_mul(groups))
 }
 
-/// What each channel (axis 1) of a batch adds up to: for a batch norm over several devices or pieces of a batch. Each part sends
-/// three vectors, sums are taken of each (an all-reduce), and [`BatchStatistics::mean_and_var`] gives what
-/// [`Tensor::batch_norm_with`] takes. All of it is differentiable, so that is the whole batch's gradient.
+/// Sums over each channel (axis 1) of a batch, for a batch norm over several devices or pieces of a batch. Each part gives three
+/// vectors. Add up each vector over the parts (an all-reduce). [`BatchStatistics::mean_and_var`] then gives the mean and
+/// variance for [`Tensor::batch_norm_with`]. All steps are differentiable, so the gradient is that of the whole batch.
 ///
 /// ```
 /// # use remat_tensor::{BatchStatistics, Tensor};

@@ -326,7 +326,7 @@ pub(super) fn sizes(extents: &[usize]) -> Vec<isize> {
     extents.iter().map(|d| *d as isize).collect()
 }
 
-/// What the four numbers of a box are.
+/// The meaning of the four numbers of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxForm {
     /// Left, top, right, bottom.

@@ -7,7 +7,7 @@ use super::{wrong_shape, wrong_value};
 use crate::Tensor;
 use crate::site::InOp;
 
-/// What is put between pixels where an image is made larger or smaller.
+/// The interpolation between pixels when an image is made larger or smaller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolate {
     /// The pixel at `floor(o scale)`.
@@ -35,7 +35,7 @@ pub enum Sizes {
 /// How [`Tensor::interpolate`] lays one grid over the other. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterpolateOptions {
-    /// What is put between pixels. Default: the nearest pixel.
+    /// The interpolation between pixels. Default: the nearest pixel.
     pub mode: Interpolate,
     /// The middles of the corner pixels lie on one another, of linear and cubic interpolation; else the image's edges do (half
     /// pixels). Default: false.

@@ -65,7 +65,7 @@ impl Patches {
     }
 }
 
-/// What `n` steps do not reach.
+/// The bound that `n` steps do not reach.
 fn end(n: usize, step: usize) -> i64 {
     n.saturating_mul(step).min(i64::MAX as usize) as i64
 }
