@@ -218,7 +218,7 @@ fn next_adopted(dtype: DType, shape: &Shape, role: Role) -> Option<Result<Parame
     })
 }
 
-/// What a layer needs to make its parameters: a device, a dtype and a source of keys.
+/// The context in which a layer makes its parameters: a device, a dtype and a source of keys.
 #[derive(Clone, Debug)]
 pub struct InitCx {
     /// Where the parameters live.

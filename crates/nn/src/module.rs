@@ -1,4 +1,4 @@
-//! What every network can do, whatever its fields.
+//! Methods that every network has, whatever its fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub trait Module: Visit + Send + Sync {
         entries(self)
     }
 
-    /// Number of trained numbers, of which this rank may have a part.
+    /// Number of trained numbers of the whole network; this rank may have a part of them.
     fn parameter_count(&self) -> usize {
         self.parameters().iter().map(|p| p.whole_shape().elems()).sum()
     }

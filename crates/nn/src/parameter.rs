@@ -18,7 +18,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 use crate::division::Division;
 use crate::earlier::Earlier;
 
-/// What a parameter is for.
+/// The purpose of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Trained by gradients.
@@ -46,7 +46,7 @@ struct Inner {
     frozen: AtomicBool,
     /// Empty only within an update, under the lock, and after a device was closed in the middle of one.
     slot: Mutex<Option<Tensor>>,
-    /// What a reader gets instead, while a parametrisation computes with it.
+    /// The value that a reader gets instead, while a parametrisation computes with it.
     stand_in: Mutex<Option<Tensor>>,
     /// Of a rank's part of what is divided among several.
     division: Option<Division>,
@@ -219,7 +219,7 @@ impl Parameter {
         self.present().iter().for_each(Tensor::mark_grad_reduced);
     }
 
-    /// Bytes of the gradient accumulated so far, of which this rank may keep a part.
+    /// Bytes of the gradient accumulated so far. This rank may keep only a part of it.
     pub fn grad_bytes(&self) -> usize {
         let bytes = |p: &Parameter| p.present().as_ref().map_or(0, Tensor::grad_bytes);
         bytes(self) + self.part().as_ref().map_or(0, bytes)
@@ -263,7 +263,7 @@ impl Parameter {
         frozen
     }
 
-    /// What it is for.
+    /// The purpose of the parameter.
     pub fn role(&self) -> Role {
         self.0.role
     }
@@ -283,7 +283,7 @@ impl Parameter {
         self.0.fact.elems()
     }
 
-    /// Extents of the whole of which this rank may have a part; else its own.
+    /// Extents of the whole parameter, if this rank has a part of it; else the parameter's own extents.
     pub fn whole_shape(&self) -> &Shape {
         self.division().map_or(self.shape(), |d| &d.whole)
     }
@@ -298,7 +298,7 @@ impl Parameter {
         *self.0.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&part.0);
     }
 
-    /// Lets go of the value, of which the ranks keep `part` and others: from now on it is there while it has a stand-in.
+    /// Releases the value. The ranks keep its parts, this one `part`. From now on the value exists only while it has a stand-in.
     pub(crate) fn give_up_value(&self, part: &Parameter) {
         self.set_part(part);
         drop(self.lock().take());
@@ -318,7 +318,7 @@ impl Parameter {
         }
     }
 
-    /// What the value is a part of, if it is one.
+    /// The division to which the value belongs, if it is a part.
     pub(crate) fn division(&self) -> Option<&Division> {
         self.0.division.as_ref()
     }

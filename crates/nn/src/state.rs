@@ -11,7 +11,7 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 use crate::Parameter;
 use crate::division::Taker;
 
-/// What a loading took, and what one that was not strict left alone. Its text says how many of each.
+/// The entries that a load took, and those that a non-strict load left alone. Its text gives the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// Names that both have, whose values were taken.

@@ -33,7 +33,6 @@ const NOT_DONE: &[&str] = &[
     "crates/emulated",
     "crates/kernels",
     "crates/lite",
-    "crates/nn",
     "crates/onnx",
     "crates/python",
     "crates/runtime",

@@ -25,7 +25,7 @@ use crate::{LoaderPosition, Module, Optimizer, Rng, Schedule};
 /// The file's name within its directory.
 pub const FILE_NAME: &str = "checkpoint.safetensors";
 
-/// What a training run is beside tensors.
+/// The state of a training run beside tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TrainState {
     /// Steps done.
@@ -55,7 +55,7 @@ pub struct Checkpoint {
     pub optimizer: Option<OptimizerState>,
 }
 
-/// What a checkpoint holds of an optimiser.
+/// An optimiser's part of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizerState {
     /// As [`Optimizer::options`] gave them.
@@ -96,8 +96,8 @@ impl Checkpoint {
         dir.as_ref().join(FILE_NAME).symlink_metadata().is_ok()
     }
 
-    /// Reads the checkpoint in `dir`. Errors: Io; Format, naming the file and the tensor or field, for a file that is none, or
-    /// of which a bit is not as it was saved.
+    /// Reads the checkpoint in `dir`. Errors: Io; Format, naming the file and the tensor or field, for a file that is no
+    /// checkpoint, or in which a bit differs from the saved one.
     pub fn load(dir: impl AsRef<Path>) -> Result<Checkpoint> {
         read::read(&dir.as_ref().join(FILE_NAME))
     }

@@ -36,7 +36,7 @@ pub(super) fn write(
     let group = state::group_of(tensors.values()).map_err(told)?;
     let is_writer = group.as_ref().is_none_or(|g| Taker::First.is_rank_of(g));
     let mut file = None;
-    // What failed of which nobody was told may be a step that this state lacks.
+    // A failure that no call has reported yet may belong to a step that this state lacks.
     let begun = state::sync(&model.named_state()).and_then(|()| {
         if is_writer {
             file = Some(Writing::begin(dir, &tensors, &mut meta).map_err(told)?);

@@ -24,7 +24,7 @@ const BUDGET_SHARE: usize = 4;
 /// A batch, or why there is none.
 pub(super) type Prepared = Result<Vec<HostTensor>>;
 
-/// What is to be prepared.
+/// A batch to prepare.
 pub(super) struct Job {
     pub(super) dataset: Arc<dyn Dataset>,
     pub(super) order: Order,
@@ -101,7 +101,8 @@ impl Ring {
     }
 }
 
-/// What the threads, the consumer and the device share. The device knows it weakly: charges lie in it.
+/// The state that the threads, the consumer and the device share. The device holds a weak reference, since the state holds
+/// charges on the device.
 #[derive(Default)]
 struct State {
     ring: Mutex<Ring>,

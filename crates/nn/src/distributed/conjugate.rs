@@ -33,7 +33,7 @@ fn conjugate(
 /// # use remat_nn::distributed::{enter_parallel, leave_parallel, threads};
 /// # use remat_runtime::{Device, DeviceOptions};
 /// # use remat_tensor::Tensor;
-/// // y = a x + b x, of which rank 0 has a = 2 and rank 1 has b = 3
+/// // y = a x + b x: rank 0 has a = 2 and rank 1 has b = 3
 /// let seen = threads::run(2, |ranks| {
 ///     let device = Device::cpu(DeviceOptions { ranks: Some(ranks.clone()), ..Default::default() })?;
 ///     let x = Tensor::new(&device, &[4.0], [1])?.requires_grad()?;

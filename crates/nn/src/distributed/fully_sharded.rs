@@ -23,9 +23,9 @@ use crate::{Layer, Mode, Module, Parameter, Role, Visit, Visitor, Walk};
 
 const NAME: &str = "fully_sharded";
 
-/// A layer of which each rank keeps its part of every parameter (ZeRO stage 3, Rajbhandari et al., SC 2020, section 5.3; Zhao et al.,
-/// VLDB 2023): the whole parameters are gathered before its forward pass and let go after it, and again for the backward pass, whose
-/// gradients are reduced to the ranks that keep the parts.
+/// A layer with divided parameters: each rank keeps its part of every parameter (ZeRO stage 3, Rajbhandari et al., SC 2020,
+/// section 5.3; Zhao et al., VLDB 2023): The layer gathers whole parameters before its forward pass and releases them after it.
+/// It gathers them again for the backward pass, and reduces the gradients to the ranks that keep the parts.
 ///
 /// An optimiser over [`Module::named_parameters`] has the state of the parts, and moves them. The loss goes backward with
 /// [`DataParallel`](super::DataParallel), made of the whole network after its layers were wrapped: it makes gradients those of the mean
@@ -158,7 +158,7 @@ impl<L: Layer + 'static> FullySharded<L> {
     }
 }
 
-/// What a layer's pass depends on beside its input and parameters, as it was before.
+/// The earlier values of the state on which a layer's pass depends, beside its input and parameters.
 struct Before {
     buffers: Vec<(Parameter, Tensor)>,
     modes: Vec<bool>,

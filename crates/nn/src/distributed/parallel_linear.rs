@@ -13,8 +13,8 @@ pub struct ColumnParallelOptions {
     /// All ranks get the whole output, `[.., out]`; else each has its part, `[.., out / ranks]`, which a [`RowParallelLinear`] takes.
     /// Default: false.
     pub gather_output: bool,
-    /// Blocks that the outputs are made of, one behind the other, of which each rank has a part: 3 for `q, k, v` in one layer, 2 for
-    /// the halves of a gated one. Default: 1.
+    /// The number of consecutive blocks of outputs. Each rank has a part of each block. 3 for `q, k, v` in one layer, 2 for the
+    /// halves of a gated one. Default: 1.
     pub blocks: usize,
 }
 

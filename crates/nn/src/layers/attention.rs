@@ -93,7 +93,7 @@ impl MultiHeadAttention {
     }
 }
 
-/// What `heads` heads give, side by side, from `q, k, v` side by side.
+/// The outputs of `heads` heads, side by side, from `q, k, v` side by side.
 #[track_caller]
 pub(crate) fn attend_heads(qkv: Tensor, heads: usize, attend: Attend<'_>) -> Result<Tensor> {
     let (qkv, beside) = by_heads(&qkv, heads)?;

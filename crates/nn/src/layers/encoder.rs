@@ -44,7 +44,7 @@ impl Default for BlockOptions {
     }
 }
 
-/// What blocks of both kinds have: two layers with a function between them, and what they drop.
+/// The common part of both kinds of blocks: two layers with a function between them, and dropout.
 #[derive(Module)]
 #[module(crate = crate)]
 struct FeedForward {
@@ -263,7 +263,7 @@ impl EncoderDecoder {
         })
     }
 
-    /// What the encoder gives for `source`, whose places see those where `mask` is true: bools that broadcast to
+    /// The output of the encoder for `source`. A place sees the places where `mask` is true: bools that broadcast to
     /// `[n, heads, tk, tk]`. Errors: as [`CrossAttention`].
     #[track_caller]
     pub fn encode(&self, source: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
@@ -276,7 +276,7 @@ impl EncoderDecoder {
         self.encoder_norm.forward(&x)
     }
 
-    /// What the decoder gives for `target` and what the encoder gave. Errors: as [`CrossAttention`].
+    /// The output of the decoder for `target` and the encoder's output `memory`. Errors: as [`CrossAttention`].
     #[track_caller]
     pub fn decode(&self, target: &Tensor, memory: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());

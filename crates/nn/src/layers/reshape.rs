@@ -32,7 +32,7 @@ impl Layer for Flatten {
 pub struct Unflatten {
     /// The axis; counts from the end if negative.
     pub axis: isize,
-    /// What it becomes.
+    /// The new extents.
     pub extents: Vec<isize>,
 }
 

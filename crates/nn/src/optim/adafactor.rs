@@ -17,7 +17,7 @@ pub struct AdafactorOptions {
     /// The root of what a second moment is at least. Default (`None`): the distance from 1 to the next number of the
     /// parameter's dtype.
     pub eps1: Option<f64>,
-    /// What the root mean square of the parameter is at least. Default: 1e-3.
+    /// The lower bound of the root mean square of the parameter. Default: 1e-3.
     pub eps2: f64,
     /// The largest root mean square of a step. Default: 1.
     pub d: f64,

@@ -25,8 +25,8 @@ pub fn clip_grad_norm(parameters: &[Parameter], max_norm: f64) -> Result<Tensor>
     clip_grad_norm_with(parameters, max_norm, 2.0)
 }
 
-/// As [`clip_grad_norm`] with the `p`-norm, of which infinity is the largest element. Errors: as there, and Value for a `p`
-/// that is not above 0.
+/// As [`clip_grad_norm`] with the `p`-norm. For `p` infinite it is the largest element. Errors: as there, and Value for a
+/// `p` that is not above 0.
 pub fn clip_grad_norm_with(parameters: &[Parameter], max_norm: f64, p: f64) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
         return Err(Error::new(ErrorKind::Value, format!("max_norm is {max_norm}, must not be negative")));
@@ -101,7 +101,7 @@ fn whole_norm(x: &Tensor, p: f64) -> Result<Tensor> {
     reduced(&size.pow(p)?, ReduceFn::Sum)?.pow(1.0 / p)
 }
 
-/// What has the gradients of these parameters, each once: the parameters themselves, or their parts.
+/// The parameters, or parts of them, that hold gradients; each once.
 fn with_gradients(parameters: &[Parameter]) -> Vec<Parameter> {
     let mut seen = BTreeSet::new();
     let each_once = parameters.iter().filter(|p| seen.insert(p.address()));

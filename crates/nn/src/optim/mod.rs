@@ -1,10 +1,10 @@
 //! Optimisers: what a step does with accumulated gradients.
 //!
-//! A step is one fused op a parameter, in place, whose learning rate is a tensor, so that a schedule makes no new ops.
-//! It happens as a whole or not at all ([`Channel::group`](remat_runtime::Channel::group)): when a gradient failed, or
-//! anything of the step of which nobody was told (a budget too small, a label out of range), or an update would not fit the
-//! budget, every parameter and all state keep their old version; also the step counts of Adam, which live on the device for
-//! that reason.
+//! A step is one fused op a parameter, in place, whose learning rate is a tensor, so that a schedule makes no new ops. It
+//! happens as a whole or not at all ([`Channel::group`](remat_runtime::Channel::group)): Every parameter and all state keep
+//! their old version if a gradient failed, if an unreported failure belongs to the step (a budget too small, a label out of
+//! range), or if an update would not fit the budget. This holds for the step counts of Adam, too, which live on the device
+//! for that reason.
 
 mod accumulate;
 mod adadelta;

@@ -1,4 +1,4 @@
-//! What names of a file are called here: a table of patterns, in a line each.
+//! A map from the names of a file to Remat's: a table of patterns, one in each line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ use remat_types::{Error, ErrorKind, Result};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameMap {
-    /// What names that are looked at begin with.
+    /// The prefix of the names to look at.
     within: String,
     prefixes: Vec<String>,
     rules: Vec<Rule>,
@@ -44,7 +44,7 @@ pub(super) struct Change {
     pub parts: usize,
 }
 
-/// What the rules say of a name.
+/// The result of the rules for a name.
 #[derive(Debug)]
 pub(super) enum Found {
     Called(String, Change),
@@ -116,7 +116,7 @@ impl NameMap {
         self
     }
 
-    /// What `theirs` is called here, if there is a rule that takes it. A rule that counts pairs finds but this one.
+    /// Remat's name for `theirs`, if a rule takes it. A rule that counts pairs sees only this name.
     pub fn name(&self, theirs: &str) -> Option<String> {
         match self.find([&theirs.to_owned()].into_iter()).ok()?.pop()? {
             Found::Called(name, _) => Some(name),
@@ -124,7 +124,7 @@ impl NameMap {
         }
     }
 
-    /// What the rules say of each name. Errors: Value for a number that is none or below 0.
+    /// The result of the rules for each name. Errors: Value for a number that is invalid or below 0.
     pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n String>) -> Result<Vec<Found>> {
         let inside = |name: &'n String| name.strip_prefix(self.within.as_str());
         let matched: Vec<Option<Option<(&Rule, Captured)>>> =

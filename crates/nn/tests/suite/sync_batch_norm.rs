@@ -39,7 +39,7 @@ fn rows(d: &Device, dtype: DType, step: usize, from: usize, to: usize, centre: f
     Ok([of(0.3, centre)?, of(1.9, 0.0)?])
 }
 
-/// What comes of some steps: outputs and gradients of inputs, step by step; gradients of parameters; all state.
+/// The results of some steps: outputs and gradients of inputs, step by step; gradients of parameters; all state.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     y: Vec<Vec<f64>>,

@@ -7,9 +7,9 @@ use crate::{InitCx, Label, Layer, Module};
 /// How an [`Rnn`] is made. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RnnOptions {
-    /// Layers, each of which reads the outputs of the one before. Default: 1.
+    /// The number of layers. Each reads the outputs of the one before. Default: 1.
     pub num_layers: usize,
-    /// What the sums go through. Default: tanh.
+    /// The function applied to the sums. Default: tanh.
     pub nonlinearity: Nonlinearity,
     /// Add biases. Default: true.
     pub bias: bool,

@@ -54,7 +54,7 @@ struct Pair {
     rho: f64,
 }
 
-/// What a step leaves to the next.
+/// The state from one step to the next.
 #[derive(Clone)]
 struct Memory {
     direction: Parameter,
@@ -272,7 +272,7 @@ impl Lbfgs {
         Ok((r, scale))
     }
 
-    /// What is remembered, on the host. Errors: what made it fail.
+    /// The remembered state, on the host. Errors: the failure of the computation of the state.
     pub fn state_dict(&self) -> Result<BTreeMap<String, HostTensor>> {
         let mut all = BTreeMap::new();
         let numbers = |v: &[f64]| HostTensor::from_slice(v, [v.len()]);

@@ -1,4 +1,4 @@
-//! What a pickle holds, by names joined of keys and places: tensors, and single values.
+//! The contents of a pickle: tensors and single values, by names that join keys and places.
 //!
 //! Objects are a graph: what several places name is found at each, as tied weights are, and a way that comes back to where it
 //! was ends there. So few bytes can describe very many places; what is visited and named is bounded by the pickle's length,
@@ -22,7 +22,7 @@ const NAME_BYTES_ALWAYS: u64 = 1 << 16;
 /// Parts of an object of a module's class that its names do not have in a state dict.
 const MODULE_PARTS: [&str; 3] = ["_parameters", "_buffers", "_modules"];
 
-/// What the children of an object are to it.
+/// The relation of an object to its children.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Plain,
@@ -33,7 +33,7 @@ enum Kind {
     Pairs,
 }
 
-/// What a child adds to the name.
+/// The part of the name that a child adds.
 enum Part {
     Nothing,
     Word(&'static str),

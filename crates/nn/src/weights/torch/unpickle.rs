@@ -53,9 +53,9 @@ struct Machine<'r, R> {
     stack: Vec<Value>,
     /// Heights of the stack; what lies below the last is out of reach.
     marks: Vec<usize>,
-    /// What was put away under 0, 1 and so on, as all picklers count.
+    /// The values stored under 0, 1 and so on, as all picklers count.
     memo: Vec<Value>,
-    /// What was put away under other numbers.
+    /// The values stored under other numbers.
     far_memo: BTreeMap<u64, Value>,
 }
 

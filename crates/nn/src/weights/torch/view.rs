@@ -14,7 +14,7 @@ const WRAPPERS_MAX: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct View {
     pub dtype: DType,
-    /// What the file calls the storage.
+    /// The file's name for the storage.
     pub key: String,
     /// Where the storage begins in it, in bytes: storages of old files may be parts of others.
     pub base_bytes: u64,
