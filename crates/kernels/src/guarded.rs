@@ -69,8 +69,8 @@ fn at_both_ends(lens: [usize; 3], f: impl Fn([&mut [f32]; 3], &mut [u8]) -> Vec<
     assert_eq!(bits(&results[0]), bits(&results[1]), "bits do not follow the addresses");
 }
 
-/// What both sides of each axis have beyond the padding of a case: alike on all sides, more on one side of each axis, and more
-/// at both ends, so that a case without padding has some there alone.
+/// The room on both sides of each axis beyond the padding of a case: alike on all sides, more on one side of each axis, and
+/// more at both ends, so that a case without padding has some there alone.
 const PADS_MORE: [[[usize; 2]; 2]; 3] = [[[0, 0]; 2], [[0, 1], [1, 0]], [[0, 1]; 2]];
 
 #[test]

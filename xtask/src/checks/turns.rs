@@ -31,7 +31,6 @@ const NOT_DONE: &[&str] = &[
     "crates/cpu",
     "crates/device",
     "crates/emulated",
-    "crates/kernels",
     "crates/lite",
     "crates/onnx",
     "crates/python",

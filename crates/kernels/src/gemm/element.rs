@@ -35,8 +35,8 @@ pub trait GemmElement: GemmOutput<Self> + Default + sealed::Sealed {
     }
 }
 
-/// What a product of `T` can be written as: `T`, or what it is summed in. Sealed: f32 of f16 and bf16, i32 of i8, u8 and
-/// i16, and every type of itself.
+/// A type in which a product of `T` can be written: `T`, or the type of its sums. Sealed: f32 of f16 and bf16, i32 of
+/// i8, u8 and i16, and every type of itself.
 pub trait GemmOutput<T>: bytemuck::Pod + Send + Sync {
     /// The sum, rounded or cut off.
     #[doc(hidden)]
