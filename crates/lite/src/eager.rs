@@ -24,7 +24,7 @@ const MOST_DECIDING_ELEMS: usize = 4;
 /// The most plans that are kept, those that were used last, and the most values that are known to have none.
 const MOST_PLANS: usize = 4;
 
-/// What sessions share.
+/// The data that sessions share.
 #[derive(Debug)]
 pub(crate) struct Eager {
     source: Source,
@@ -161,7 +161,7 @@ pub(crate) struct Machine {
     shared: Arc<Eager>,
     options: SessionOptions,
     inputs: Vec<Option<Value>>,
-    /// What `input_as_mut` gave out, by input: read again by every run.
+    /// The arrays that `input_as_mut` lent, by input. Every run reads them again.
     lent: Vec<Option<HostTensor>>,
     planned: Vec<Planned>,
     /// Of the last run; of one under a plan those that are of strings.

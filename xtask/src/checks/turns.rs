@@ -31,8 +31,6 @@ const NOT_DONE: &[&str] = &[
     "crates/cpu",
     "crates/device",
     "crates/emulated",
-    "crates/lite",
-    "crates/onnx",
     "crates/python",
     "crates/runtime",
     "xtask",

@@ -22,8 +22,8 @@ pub struct remat_options {
     pub threads: usize,
     /// Most bytes of a session with the weights that it reads. 0, unless set: no limit.
     pub memory_budget_bytes: usize,
-    /// What passes may do, 0 to 3: 0 runs the model as it is written, 2 keeps every bit of that, 3 (unless set) may change the last
-    /// digits, as folding a batch norm into a convolution does.
+    /// The level of passes, 0 to 3: 0 runs the model as it is written. 2 keeps every bit of that. 3, the default, may change the
+    /// last digits, as folding a batch norm into a convolution does.
     pub level: i32,
     /// REMAT_F16 or REMAT_BF16 to store values between operators as; sums stay f32. REMAT_DTYPE_NONE, unless set: as the model says.
     pub half: i32,

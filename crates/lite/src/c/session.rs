@@ -34,7 +34,7 @@ pub(super) struct Inner {
     pub(super) outputs: Arc<[CPort]>,
     /// Of a model that is no single graph: what the caller writes to, by input. A run takes copies.
     own: Vec<Option<Own>>,
-    /// What there is of each output.
+    /// The state of each output.
     pub(super) values: Vec<OutputState>,
     /// Extents of outputs that were asked for, until the next run.
     pub(super) dims: Vec<Option<Vec<i64>>>,

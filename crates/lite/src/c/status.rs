@@ -1,4 +1,4 @@
-//! What a call gives back, and the text of the last error.
+//! The result of a call, and the text of the last error.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -13,7 +13,7 @@ use super::border::{Versioned, c_text, write};
 /// added at the end of a struct, and new functions, leave it as it is.
 pub const REMAT_ABI_VERSION: u32 = 1;
 
-/// What a call gives back. Text for people is in remat_last_error.
+/// The result of a call. Text for people is in remat_last_error.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum remat_status {
@@ -55,7 +55,7 @@ pub enum remat_status {
 
 use remat_status::*;
 
-/// What went wrong in a call.
+/// The failure of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) status: remat_status,
@@ -148,7 +148,7 @@ pub(super) fn keep(failed: &Failed) {
     let _ = LAST.try_with(|l| l.replace(last));
 }
 
-/// What `f` gives; a panic is a fault of ours.
+/// The result of `f`; a panic counts as an internal error.
 pub(super) fn caught<T>(f: impl FnOnce() -> Done<T>) -> Done<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         // it may panic when it is dropped
@@ -211,7 +211,7 @@ pub extern "C" fn remat_last_error() -> *const c_char {
 pub struct remat_shortfall {
     /// sizeof(remat_shortfall).
     pub struct_size: usize,
-    /// What an operator needed at once.
+    /// The bytes that an operator needed at once.
     pub needed_bytes: usize,
     /// The budget in force.
     pub budget_bytes: usize,

@@ -1,4 +1,4 @@
-//! What passed, by operator: as text and as a page of the book.
+//! The cases that passed, by operator: as text and as a page of the book.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

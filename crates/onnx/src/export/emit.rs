@@ -70,7 +70,7 @@ pub(super) struct Emit {
     pub(super) scope: Option<Arc<str>>,
     /// Names of constants that have these elements, the first one last.
     pub(super) parameters: HashMap<HostTensor, Vec<String>>,
-    /// What could not be written.
+    /// The ops that could not be written.
     pub(super) failures: Vec<Unexported>,
 }
 
@@ -341,7 +341,7 @@ pub(super) fn data_type(dtype: DType) -> i32 {
     kind as i32
 }
 
-/// What is declared of a value; extents by number, or by name.
+/// The declaration of a value; extents by number, or by name.
 pub(super) fn declared(name: &str, dtype: DType, shape: &Shape, symbols: &[Option<String>]) -> ValueInfoProto {
     let dim = |(i, d): (usize, &usize)| {
         let value = match symbols.get(i).and_then(Option::as_ref) {

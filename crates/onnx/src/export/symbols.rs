@@ -91,7 +91,7 @@ pub fn export_symbolic(
     fit.finish(base, &others, &check, &extents)
 }
 
-/// What a model at other sizes has that the first has not.
+/// The differences between a model at other sizes and the first one.
 struct Instance {
     /// Constants that differ.
     constants: HashMap<usize, Arc<HostTensor>>,

@@ -115,8 +115,8 @@ fn attention(c: &Cx<'_>) -> Result<Vec<Value>> {
     Ok(vec![y.into(), k.into(), v.into(), scores.into()])
 }
 
-/// What queries see, and what is added to their scores. Query `i` stands at key `offset + i`, where the offset is how many keys there
-/// are before the queries: those of before, or as many as a sequence has without its padding, less the queries.
+/// The keys that queries see, and the bias of their scores. Query `i` stands at key `offset + i`. The offset is the number of
+/// keys before the queries: the past keys, or the length of a sequence without its padding, less the queries.
 struct Seen {
     causal: bool,
     window: Option<[usize; 2]>,

@@ -135,8 +135,8 @@ fn row_count(c: &Cx<'_>, body: &Graph) -> usize {
     body.outputs.len().saturating_sub(1 + c.len().saturating_sub(2))
 }
 
-/// A loop of which a trace does not know all steps, or that has many: an operator, or written out if what it carries changes its shape,
-/// which no operator's does.
+/// A loop with many steps, or with steps that a trace does not know. It becomes an operator. If a carried value changes its
+/// shape, which no operator allows, the loop is unrolled.
 fn traced_loop(
     c: &Cx<'_>,
     body: &Graph,

@@ -137,7 +137,7 @@ fn labels(c: &Cx<'_>, side: &str) -> Result<Side> {
     Ok(Side::Numbers(HostTensor::from_slice(all, [all.len()])?))
 }
 
-/// One label for another: on the host, by the text of a label, of which NaN has one.
+/// Replaces labels: on the host, by the text of a label. NaN has a text, too.
 fn label_encoder(c: &Cx<'_>) -> Result<Vec<Value>> {
     let name = |t: &HostTensor| -> Vec<String> {
         if t.dtype().is_float() {

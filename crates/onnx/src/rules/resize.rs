@@ -18,7 +18,7 @@ const MOST_TERMS: usize = 1 << 26;
 /// As far outside an axis as a coordinate is told from another: further than any filter reaches.
 const FARTHEST: f64 = (1u64 << 40) as f64;
 
-/// What is done along one axis.
+/// The resizing along one axis.
 #[derive(Clone, Copy, Debug)]
 struct Along {
     axis: usize,

@@ -327,7 +327,7 @@ fn slice(c: &Cx<'_>) -> Result<Vec<Value>> {
     one(y)
 }
 
-/// The extents of `n` equal parts of `extent`, of which the last may be smaller.
+/// The extents of `n` equal parts of `extent`; the last may be smaller.
 pub(super) fn parts(extent: usize, n: usize) -> Result<Vec<usize>> {
     if n == 0 {
         return Err(value_error("0 parts"));

@@ -208,7 +208,7 @@ impl Trees {
         Ok(depth)
     }
 
-    /// What the trees say of each row of `x: [n, features]`, as `f` takes them together: `[n, targets]`.
+    /// The results of the trees for each row of `x: [n, features]`, combined by `f`: `[n, targets]`.
     pub(super) fn apply(&self, c: &Cx<'_>, x: &Tensor, f: &str) -> Result<Tensor> {
         let [_, features] = x.dims_n()?;
         let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };

@@ -116,7 +116,7 @@ fn load(m: &ModelProto) -> Result<Model> {
     Model::from_bytes(m.encode_to_vec())
 }
 
-/// What a model gives for these inputs, eagerly and, with the same bits, compiled.
+/// The outputs of a model for these inputs, eagerly and, with the same bits, compiled.
 fn both(m: &ModelProto, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let device = device();
     let network = load(m).and_then(|m| m.on(&device)).expect("a model");

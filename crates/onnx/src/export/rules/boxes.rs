@@ -9,7 +9,7 @@ use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
 
-/// Boxes, of which each is a row beside all.
+/// The most boxes. Each box is compared with all others, in a row of a matrix.
 const MOST_BOXES: usize = 8192;
 
 impl Rule for Nms {
