@@ -148,7 +148,7 @@ impl Row {
         })
     }
 
-    /// What of the promise this row breaks.
+    /// The parts of the promise that this row breaks.
     fn broken(&self, ignore_time: bool) -> Vec<String> {
         let mut out = Vec::new();
         let mut check = |holds: bool, what: &str| {

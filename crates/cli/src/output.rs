@@ -85,7 +85,7 @@ pub(crate) fn writer(path: &Path) -> Result<Box<dyn Write + Send>> {
     Ok(Box::new(io::BufWriter::new(file)))
 }
 
-/// What became of standard output. Errors: Io if results could not be printed, unless the reader went away.
+/// Reports a failure of standard output. Errors: Io if results could not be printed, unless the reader went away.
 pub(crate) fn finish() -> Result<()> {
     attempt(Write::flush);
     match failure().take() {

@@ -31,7 +31,7 @@ const ALONE: &str = "alone";
 /// Text that ranks tell one another of a call or a failure.
 const TEXT_BYTES: usize = 1024;
 
-/// What all ranks must say alike of a call.
+/// The description of a call, which must be equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call(String);
 
@@ -53,7 +53,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// What comes of all ranks' calls.
+/// The outcome of comparing all ranks' calls.
 enum Agreed {
     /// They are the same.
     All,
@@ -104,7 +104,7 @@ impl Communicator {
         self.0.limit
     }
 
-    /// What its calls took so far.
+    /// The time and bytes of its calls so far.
     pub fn statistics(&self) -> Statistics {
         self.0.counters.read()
     }
@@ -205,7 +205,7 @@ impl Communicator {
         }
     }
 
-    /// What comes of all ranks' calls. Errors (Peer): a rank is gone, or does not come.
+    /// Compares the calls of all ranks. Errors (Peer): a rank is gone, or does not come.
     fn agree_on(&self, call: &Call, failure: Option<&Error>) -> Result<Agreed> {
         self.agree_within(call, failure, self.0.limit)
     }
@@ -238,7 +238,7 @@ impl Communicator {
         }))
     }
 
-    /// What other ranks call instead. Errors (Peer): a rank is gone.
+    /// The error that names the calls of other ranks. Errors (Peer): a rank is gone.
     fn tell_mismatch(&self, call: &Call, number: u64) -> Result<Error> {
         let mut mine = [0; TEXT_BYTES];
         put_text(&mut mine, &format!("{call}, its call {number}"));
@@ -264,7 +264,7 @@ impl Communicator {
         self.all_gather_parts(call, x, y, &blocks(x.len(), self.size()))
     }
 
-    /// What each rank has as `x` comes to lie in its range of `y`, on all ranks. Errors: Peer.
+    /// Copies each rank's `x` to its range of `y`, on all ranks. Errors: Peer.
     pub fn all_gather_parts(&self, call: &Call, x: &[u8], y: &mut [u8], parts: &[Range<usize>]) -> Result<()> {
         self.enter(call, x.len())?;
         self.move_bytes(|t, limit| t.all_gather(x, y, parts, limit))

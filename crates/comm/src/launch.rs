@@ -1,4 +1,4 @@
-//! What launchers say in the environment of the processes that they start.
+//! Launchers' entries in the environment of the processes that they start.
 //!
 //! A launcher that is not known would have every process train by itself, all of them into one folder. So those that MPI can join are
 //! joined, and of the others the common ones are known, to be refused.

@@ -171,10 +171,10 @@ pub mod families {
     families! {
         ACTIVATION, activation = "Functions that make outputs of numbers, along an axis.": Softmax, SoftmaxGrad;
         ATTENTION, attention = "Attention and its gradients.": Attention, AttentionGrad;
-        COLLECTIVE, collective = "What ranks do together: calls that all of a group make.":
+        COLLECTIVE, collective = "Collectives: calls that all ranks of a group make.":
             AllGather, AllReduce, AllToAll, Broadcast, GatherShards, GatherTo, ReduceScatter, ReduceTo, ScatterFrom;
         CONV, conv = "Convolution and its gradients.": Conv2d, Conv2dInputGrad, Conv2dWeightGrad;
-        CPU, cpu = "What passes make for the CPU: weights packed for a kernel, images in blocks of channels.":
+        CPU, cpu = "Operators that passes make for the CPU: weights packed for a kernel, images in blocks of channels.":
             ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
         FACTOR, factor = "Factorisations of matrices, and solutions by them.":
             Cholesky, Eigh, Pinv, Qr, SlogDet, Solve, SolveTriangular, Svd;

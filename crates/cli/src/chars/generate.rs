@@ -155,7 +155,7 @@ fn tokens_of(text: &Text, prompt: &str) -> Result<Vec<u8>> {
     prompt.chars().map(token).collect()
 }
 
-/// What draws the next character.
+/// The sampler of the next character.
 struct Writer<'a> {
     net: &'a Gpt,
     device: &'a Device,

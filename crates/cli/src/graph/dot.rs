@@ -22,7 +22,7 @@ struct Layer {
     block: String,
     ops: Vec<&'static str>,
     weights: Vec<ValueId>,
-    /// What the last of its nodes gives.
+    /// The output of the last of its nodes.
     gives: String,
     is_result: bool,
 }

@@ -57,7 +57,7 @@ pub(crate) struct Optimize {
     passes: PassOptions,
 }
 
-/// What is read, and what is written.
+/// The files to read and to write.
 #[derive(Args)]
 struct Files {
     /// A model, ONNX or .remat
@@ -87,7 +87,7 @@ struct Files {
     encrypt: Option<PathBuf>,
 }
 
-/// What to write.
+/// The format to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Onnx,
@@ -222,7 +222,7 @@ fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     written().map_err(|e| Error::from(e).context(path.display()))
 }
 
-/// What a file holds, in words.
+/// The contents of a file, in words.
 fn described(file: &GraphFile) -> String {
     let g = file.form.example();
     let is_constant = |v: &ValueId| matches!(g.value(*v).origin, Origin::Constant(_));

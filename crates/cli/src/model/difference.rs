@@ -28,7 +28,7 @@ pub(super) struct Difference {
     pub(super) name: String,
     ty: String,
     pub(super) is_within: bool,
-    /// What is wrong with the type, or with the number that exceeds the tolerance by most.
+    /// The difference in the type, or in the number that exceeds the tolerance by most.
     what: String,
     /// Infinite for other types, and for NaN beside a number.
     pub(super) largest: f64,

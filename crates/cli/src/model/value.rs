@@ -22,7 +22,7 @@ pub(super) const FORMS: &str = "\
   '[1, 2; 3, 4]' numbers; `;` ends a row, and lists may be nested
   1x3x224x224    random numbers of this shape, the same in every run: of 0 to 1 for floats, 0 and 1 for integers";
 
-/// What an input is set to.
+/// The value of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     File(PathBuf),

@@ -12,7 +12,7 @@ use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use super::{IMAGE, MLP, Model, Step, mlp};
 use crate::step_parts::StepParts;
 
-/// What is done with a network.
+/// The work on a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Infer(Model),

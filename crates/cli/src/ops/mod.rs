@@ -13,7 +13,7 @@ use catalogue::{Callable, Catalogue, listed, plural};
 
 use crate::output::{say, write};
 
-/// What is listed.
+/// The options of the list.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  remat ops\n  remat ops softmax\n  remat ops Lstm\n  remat ops conv2d --json\n  \
                         remat ops --json operators.json")]
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 enum Found<'a> {
     Operator(&'a Family, &'a Entry),
     /// Never empty.
@@ -133,7 +133,7 @@ fn short(v: &Value) -> String {
     }
 }
 
-/// What is said of an input, in a few words.
+/// The description of an input, in a few words.
 fn input_words(i: &Input) -> String {
     let gradient = if i.gradient { ", has a gradient" } else { "" };
     match i.count {

@@ -1,4 +1,4 @@
-//! What budgets cost a step as an eager program: the runtime's worker itself, on a clock of recorded times.
+//! The cost of budgets for a step as an eager program. The runtime's worker itself runs the step, on a clock of recorded times.
 
 use remat::runtime::{PolicyKind, Simulation, simulate, simulate_planned};
 use remat::types::{ErrorKind, Result};

@@ -60,7 +60,7 @@ pub(super) struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// What it is called.
+    /// The name of the network.
     pub(super) fn name(&self) -> &str {
         &self.network
     }

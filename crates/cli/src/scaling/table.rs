@@ -19,7 +19,7 @@ const HEADS: [&str; 11] = [
 ];
 const WIDTHS: [usize; 10] = [7, 8, 18, 7, 8, 10, 11, 10, 7, 11];
 
-/// What binds a step, in words.
+/// The limit of a step, in words.
 fn words(bound: Bound) -> &'static str {
     match bound {
         Bound::Compute => "compute",

@@ -111,11 +111,11 @@ pub(crate) fn learning_rate(text: &str) -> std::result::Result<f64, String> {
 
 /// The options of a task.
 pub(crate) trait TaskOptions: Args {
-    /// What it trains.
+    /// The task to train.
     type Task: Task;
     /// Those that every task has.
     fn run(&self) -> &RunOptions;
-    /// What the others decide.
+    /// The settings that the other options decide.
     fn settings(&self) -> Settings<<Self::Task as Task>::Model>;
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn timed<O: TaskOptions>(
     session.executable()
 }
 
-/// What so many eager steps of a task ask of the runtime without a budget; of estimated ones nothing is computed.
+/// Records so many eager steps of a task without a budget. If times are estimated, nothing is computed.
 pub(crate) fn recorded<O: TaskOptions>(
     batch: Option<usize>,
     threads: Option<usize>,
@@ -282,7 +282,7 @@ fn find_budget<T: Task>(dry: &Dry<'_, T>, mut log: Log) -> Result<()> {
     log.finish()
 }
 
-/// What each rank's memory and communication came to; printed where there are several.
+/// The memory and communication of each rank; printed if there are several ranks.
 fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &Outcome) -> Result<serde_json::Value> {
     let (s, c) = (&memory.stats, ranks.device.statistics());
     let all = ranks.figures(&[

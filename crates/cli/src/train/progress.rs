@@ -13,7 +13,7 @@ use crate::sizes::show;
 /// Time between two plain lines within an epoch.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// What a step was like.
+/// The figures of a step.
 pub(super) struct Step {
     pub(super) epoch: u64,
     pub(super) step_in_epoch: u64,
@@ -29,7 +29,7 @@ pub(super) struct Progress {
     bar: Option<ProgressBar>,
     epochs: u64,
     steps: u64,
-    /// What the speed counts.
+    /// The unit that the speed counts.
     unit: &'static str,
     device: Device,
     last_line: Cell<Instant>,

@@ -6,7 +6,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::{Call, Communicator, TEXT_BYTES, put_text, text_of};
 
-/// What a rank does in a call between two, as the first byte of what it tells the other.
+/// The role of a rank in a call between two: the first byte of its message to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Role {

@@ -12,7 +12,7 @@ use super::{Cost, Link, Network};
 pub(super) struct Round {
     /// How many there are.
     times: f64,
-    /// What a rank sends.
+    /// The bytes that a rank sends.
     bytes: f64,
     /// Of what comes, how much it reduces.
     reduced: f64,
@@ -161,7 +161,7 @@ pub(super) fn within_machine_tree(l: usize, n: f64) -> Vec<Round> {
 }
 
 impl Network {
-    /// What rounds take, one after the other.
+    /// The cost of rounds, one after the other.
     pub(super) fn cost(&self, rounds: &[Round]) -> Cost {
         rounds.iter().map(|r| self.round(r)).sum()
     }

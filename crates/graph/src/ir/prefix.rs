@@ -77,7 +77,7 @@ impl Graph {
         found
     }
 
-    /// The value of which `v` is a view; `v` itself if it is no view.
+    /// The value that `v` is a view of; `v` itself if it is no view.
     fn viewed(&self, mut v: ValueId) -> ValueId {
         let of = |v: ValueId| -> Option<ValueId> {
             let n = self.node(self.producer(v)?);

@@ -17,7 +17,7 @@ const MOST: usize = 3000;
 /// Characters that fit into a box.
 const FITS: usize = 30;
 
-/// What an operator mostly does, by colour.
+/// The colour of an operator's kind of work.
 fn color(op: &str) -> &'static str {
     match op {
         o if o.contains("conv") => "#cfe0f7",

@@ -23,7 +23,8 @@ struct Report {
     turns: usize,
     /// Turns that count: those in which other programs took least of the processors.
     quiet_turns: usize,
-    /// What they took even then: time for which a rank's threads were ready and had no processor, over that of its steps.
+    /// The share that they took even then: the time for which a rank's threads were ready and had no processor, over that of its
+    /// steps.
     disturbed: f64,
     latency_us: f64,
     bandwidth_gb_s: f64,
