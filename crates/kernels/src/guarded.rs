@@ -166,7 +166,7 @@ fn narrow_products<T: GemmElement, O: GemmOutput<T> + PartialEq + std::fmt::Debu
                 let bytes = gemm_workspace_bytes::<T>(m, n, k, 2);
                 let (mut c, mut ws) = (Guarded::new(size_of::<O>() * m * n), Guarded::new(bytes));
                 let (c, ws) = (c.elems::<O>(m * n, at_end), ws.elems::<u8>(bytes, at_end));
-                c.fill(O::of(value(held).widen()));
+                c.fill(O::from_sum(value(held).widen()));
                 ws.fill(0xff);
                 gemm(&pool, m, n, k, a, b, c, n, false, ws);
                 results.push(c.to_vec());

@@ -498,7 +498,7 @@ fn by_turns(x: &[f32], y: &mut [f32], near: impl Fn(f32) -> f32, other: Fn32) {
                 far |= is_far(x);
             }
             if far {
-                y.iter_mut().zip(x).filter(|(_, x)| is_far(**x)).for_each(|(y, x)| *y = other.of(*x));
+                y.iter_mut().zip(x).filter(|(_, x)| is_far(**x)).for_each(|(y, x)| *y = other.call(*x));
             }
         },
     );

@@ -29,7 +29,7 @@ pub struct AxisDims {
 
 impl AxisDims {
     /// The dims of axis `axis` of `shape`.
-    pub fn of(shape: &[usize], axis: usize) -> Self {
+    pub fn new(shape: &[usize], axis: usize) -> Self {
         let product = |d: &[usize]| d.iter().product();
         AxisDims { outer: product(&shape[..axis]), c: shape[axis], inner: product(&shape[axis + 1..]) }
     }

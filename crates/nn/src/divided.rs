@@ -19,7 +19,7 @@ use crate::Parameter;
 ///     let device = Device::cpu(DeviceOptions { ranks: Some(ranks.clone()), ..Default::default() })?;
 ///     let whole = Parameter::new(Tensor::new(&device, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [8])?)?;
 ///     // two blocks of four: a rank has two of each
-///     let divided = Divided::of(&whole, 0, 2, &ranks)?;
+///     let divided = Divided::from_whole(&whole, 0, 2, &ranks)?;
 ///     assert!(divided.whole()?.to_host()? == whole.to_host()?);
 ///     divided.part().get()?.to_vec::<f32>()
 /// })?;
@@ -44,7 +44,7 @@ impl Divided {
     /// This rank's part of a parameter that all ranks have alike, with its role, frozen if it is frozen. `axis` is of `blocks` blocks.
     ///
     /// Errors: Axis; Value if blocks and ranks do not divide the axis; Budget if the part does not fit beside the whole.
-    pub fn of(whole: &Parameter, axis: isize, blocks: usize, group: &Communicator) -> Result<Self> {
+    pub fn from_whole(whole: &Parameter, axis: isize, blocks: usize, group: &Communicator) -> Result<Self> {
         let place = Place { axis: axis_of(axis, whole.shape().rank())?, blocks };
         place.part_extent(whole.shape(), group)?;
         let _quiet = no_grad();

@@ -114,7 +114,7 @@ fn field(field: &Field, krate: &Path) -> Result<FieldCode> {
         None => quote!(<#ty as #krate::schema::ParamValue>::DEFAULT),
     };
     Ok(FieldCode {
-        describe: quote!(all.push(#krate::schema::Param::of::<#ty>(#key, #about, #default, #since));),
+        describe: quote!(all.push(#krate::schema::Param::new::<#ty>(#key, #about, #default, #since));),
         write: quote!(#krate::schema::SerializeMap::serialize_entry(to, #key, &self.#name)?;),
         read: quote!(#name: from.take::<#ty, __E>(#key, #default)?),
     })

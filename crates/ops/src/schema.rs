@@ -170,7 +170,7 @@ pub struct Param {
 
 impl Param {
     /// The description of a parameter of type `T`.
-    pub fn of<T: ParamValue>(name: &'static str, text: &'static str, default: Option<fn() -> T>, since: u32) -> Self {
+    pub fn new<T: ParamValue>(name: &'static str, text: &'static str, default: Option<fn() -> T>, since: u32) -> Self {
         let default = default.map(|of| serde_json::to_value(of()).unwrap_or(Value::Null));
         Param { name, ty: T::param_type(), default, text, since }
     }

@@ -57,7 +57,7 @@ fn source(g: &Graph, v: ValueId) -> Option<ValueId> {
 
 fn pointwise(g: &Graph, id: NodeId, patch: &mut Patch) {
     let n = g.node(id);
-    let total = n.x.first().is_some_and(|x| Pointwise::of(&n.op, g.fact(*x).dtype).is_some());
+    let total = n.x.first().is_some_and(|x| Pointwise::from_op(&n.op, g.fact(*x).dtype).is_some());
     let x: SmallVec<[ValueId; 4]> = n.x.iter().map(|v| source(g, *v).unwrap_or(*v)).collect();
     if !total || x == n.x {
         return;

@@ -148,7 +148,7 @@ fn reductions() -> Vec<Kernel> {
 
 /// Rows of [`ROW`] along which is normalised.
 fn rows(n: usize) -> AxisDims {
-    AxisDims::of(&[n / ROW, ROW], 1)
+    AxisDims::new(&[n / ROW, ROW], 1)
 }
 
 fn softmaxes() -> Vec<Kernel> {

@@ -158,9 +158,9 @@ pub(super) fn compute(op: Op, from: DType, to: DType, x: &[&[u64]], y: &mut [u64
                 y.iter_mut().zip(x[0]).for_each(|(y, a)| *y = f(*a));
             }
         },
-        Op::Call32(f) => one(x, y, |a| f.of(a)),
-        Op::Call64(f) => one(x, y, |a| f.of(a)),
-        Op::Call64x2(f) => two(x, y, |a, b| f.of(a, b)),
+        Op::Call32(f) => one(x, y, |a| f.call(a)),
+        Op::Call64(f) => one(x, y, |a| f.call(a)),
+        Op::Call64x2(f) => two(x, y, |a, b| f.call(a, b)),
         _ => match from {
             DType::F32 => floats::<f32>(op, x, y),
             DType::F64 => floats::<f64>(op, x, y),

@@ -425,7 +425,7 @@ fn what_ranks_do_not_divide_is_an_error_with_figures() {
         let odd = AttentionOptions::default();
         told(ParallelAttention::with(cx, 10, 4, odd, &ranks).err(), "4 heads do not divide a width of 10");
         let p = Parameter::new(Tensor::ones(&d, [2, 4], DType::F32)?)?;
-        told(Divided::of(&p, 1, 1, &ranks).err(), "3 ranks do not divide the 4 of axis 1 of [2, 4]");
+        told(Divided::from_whole(&p, 1, 1, &ranks).err(), "3 ranks do not divide the 4 of axis 1 of [2, 4]");
         // a frozen layer stays frozen
         let whole = Linear::new(cx, 4, 9)?;
         whole.set_frozen(true);

@@ -185,13 +185,15 @@ fn by_operator(x: &Tensor, along: &[&Along], form: &Form<'_>) -> Result<Option<T
     let exact = along.iter().all(|a| a.scale * x.dims()[a.axis] as f64 == a.out as f64);
     let whole = along.iter().all(|a| a.scale >= 1.0 && a.scale.fract() == 0.0);
     let options = match (form.mode, form.coordinates, form.nearest) {
-        ("linear", "half_pixel", _) if exact && x.dtype().is_float() => InterpolateOptions::of(Interpolate::Linear),
-        ("linear", "align_corners", _) if exact && x.dtype().is_float() => {
-            InterpolateOptions { align_corners: true, ..InterpolateOptions::of(Interpolate::Linear) }
+        ("linear", "half_pixel", _) if exact && x.dtype().is_float() => {
+            InterpolateOptions::with_mode(Interpolate::Linear)
         }
-        ("nearest", "asymmetric", "floor") if whole && exact => InterpolateOptions::of(Interpolate::Nearest),
+        ("linear", "align_corners", _) if exact && x.dtype().is_float() => {
+            InterpolateOptions { align_corners: true, ..InterpolateOptions::with_mode(Interpolate::Linear) }
+        }
+        ("nearest", "asymmetric", "floor") if whole && exact => InterpolateOptions::with_mode(Interpolate::Nearest),
         ("nearest", "half_pixel", "round_prefer_floor") if whole && exact => {
-            InterpolateOptions::of(Interpolate::Nearest)
+            InterpolateOptions::with_mode(Interpolate::Nearest)
         }
         _ => return Ok(None),
     };

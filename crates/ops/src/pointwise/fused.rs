@@ -25,7 +25,7 @@ pub enum Pointwise {
 impl Pointwise {
     /// The op, if it is one that can be fused for inputs of this dtype. Integer functions that may find a value for
     /// which they are not defined are not: their error names an element of an input of their own.
-    pub fn of(op: &OpRef, dtype: DType) -> Option<Pointwise> {
+    pub fn from_op(op: &OpRef, dtype: DType) -> Option<Pointwise> {
         op.as_pointwise().filter(|found| found.is_total(dtype))
     }
 

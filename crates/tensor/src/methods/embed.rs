@@ -38,7 +38,7 @@ pub struct Bags<'a> {
 
 impl Bags<'_> {
     /// Bags of a mode, each a row of the index.
-    pub fn of(mode: BagMode) -> Self {
+    pub fn with_mode(mode: BagMode) -> Self {
         Bags { mode, ..Bags::default() }
     }
 
@@ -154,7 +154,7 @@ impl Tensor {
     /// assert_eq!(table.embedding_bag(&index, Bags::default())?.to_vec::<f32>()?, [3.0, 4.0, 3.0, 4.0]);
     /// let index = Tensor::new(&device, &[0, 1, 2], [3])?;
     /// let offsets = Tensor::new(&device, &[0, 1, 1], [3])?;
-    /// let bags = Bags { offsets: Some(&offsets), ..Bags::of(BagMode::Sum) };
+    /// let bags = Bags { offsets: Some(&offsets), ..Bags::with_mode(BagMode::Sum) };
     /// assert_eq!(table.embedding_bag(&index, bags)?.to_vec::<f32>()?, [1.0, 2.0, 0.0, 0.0, 8.0, 10.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```

@@ -138,7 +138,7 @@ fn call_collectives(x: &Tensor) -> Result<()> {
 /// Images between their pixels, windows and regions, boxes.
 fn call_vision(x: &Tensor) -> Result<()> {
     let image = x.reshape(&[1, 1, 2, 3])?;
-    image.interpolate(Sizes::To(vec![4, 4]), InterpolateOptions::of(Interpolate::Linear))?;
+    image.interpolate(Sizes::To(vec![4, 4]), InterpolateOptions::with_mode(Interpolate::Linear))?;
     image.max_pool_with_indices(Pooling::new([2, 2]))?;
     image.grid_sample(&image.zeros_like()?.reshape(&[1, 3, 1, 2])?, Between::Linear, Beyond::Zeros, true)?;
     let boxes = Tensor::new(&x.device(), &[0.0, 0.0, 0.0, 1.0, 1.0], [1, 5])?.cast(x.dtype())?;

@@ -195,7 +195,7 @@ fn group_rows(x: &Tensor, groups: usize) -> Result<usize> {
 /// # use remat_tensor::{BatchStatistics, Tensor};
 /// # let device = remat_runtime::Device::cpu(Default::default())?;
 /// let x = Tensor::new(&device, &[1.0, 3.0, 5.0, 7.0], [4, 1])?;
-/// let (a, b) = (BatchStatistics::of(&x.slice(0, ..1)?)?, BatchStatistics::of(&x.slice(0, 1..)?)?);
+/// let (a, b) = (BatchStatistics::from_batch(&x.slice(0, ..1)?)?, BatchStatistics::from_batch(&x.slice(0, 1..)?)?);
 /// let (mean, var) = BatchStatistics::merge(&[a, b])?.mean_and_var()?;
 /// assert_eq!((mean.item::<f32>()?, var.item::<f32>()?), (4.0, 5.0));
 /// # Ok::<(), remat_types::Error>(())
@@ -213,7 +213,7 @@ pub struct BatchStatistics {
 impl BatchStatistics {
     /// Those of `x: [n, c, ..]`. Errors: Axis below rank 2; DType for an `x` that is no float.
     #[track_caller]
-    pub fn of(x: &Tensor) -> Result<BatchStatistics> {
+    pub fn from_batch(x: &Tensor) -> Result<BatchStatistics> {
         const NAME: &str = "batch_statistics";
         rank_at_least(x, 2).in_op(NAME)?;
         if !x.dtype().is_float() {

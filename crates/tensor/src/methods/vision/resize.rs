@@ -48,7 +48,7 @@ pub struct InterpolateOptions {
 
 impl InterpolateOptions {
     /// The defaults with a mode.
-    pub fn of(mode: Interpolate) -> Self {
+    pub fn with_mode(mode: Interpolate) -> Self {
         InterpolateOptions { mode, ..InterpolateOptions::default() }
     }
 }
@@ -66,7 +66,7 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[0.0, 4.0], [1, 1, 2])?;
     /// let y = x.interpolate(Sizes::To(vec![4]), InterpolateOptions::default())?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 4.0, 4.0]);
-    /// let y = x.interpolate(Sizes::By(vec![2.0]), InterpolateOptions::of(Interpolate::Linear))?;
+    /// let y = x.interpolate(Sizes::By(vec![2.0]), InterpolateOptions::with_mode(Interpolate::Linear))?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0, 3.0, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -166,7 +166,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn resize(&self, size: [usize; 2], mode: Interpolate) -> Result<Tensor> {
-        self.interpolate(Sizes::To(size.to_vec()), InterpolateOptions::of(mode)).called("resize")
+        self.interpolate(Sizes::To(size.to_vec()), InterpolateOptions::with_mode(mode)).called("resize")
     }
 }
 
