@@ -185,7 +185,7 @@ impl RngCell {
 pub trait Tap: Send + Sync {
     /// Called with what the layer is to read.
     fn before(&self, x: &Tensor) -> Result<Tapped>;
-    /// Called with what the layer read and what it made of it; gives the result.
+    /// Called with the layer's input and output; returns the result.
     fn after(&self, x: &Tensor, y: Tensor) -> Result<Tensor>;
 }
 

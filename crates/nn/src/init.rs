@@ -27,7 +27,7 @@ pub enum Fan {
     Out,
 }
 
-/// The function that follows a layer; its gain is what restores the variance it takes.
+/// The function that follows a layer. Its gain restores the variance that the function removes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gain {

@@ -1,9 +1,10 @@
 //! A named piece of a model's state.
 //!
-//! A [`Parameter`] owns the current version of a tensor. Tensors are values: an update makes a new version, and since the
-//! parameter takes its tensor out of the slot for that, it is the last owner and the kernel writes in place; whoever
-//! still holds the old version keeps it, and the update is a copy. Names are not stored here: they are the path on which
-//! a traversal ([`Visit`](crate::Visit)) reaches the parameter, so one parameter may be shared by two modules.
+//! A [`Parameter`] owns the current version of a tensor. Tensors are values: an update makes a new version. The parameter
+//! takes its tensor out of the slot for the update, so it is the last owner and the kernel writes in place. If the
+//! program still holds the old version, that version stays, and the update is a copy. Names are not stored here: they are
+//! the path on which a traversal ([`Visit`](crate::Visit)) reaches the parameter, so one parameter may be shared by two
+//! modules.
 //!
 //! Every version is committed: it counts as state in memory reports, and is kept, never recomputed.
 
@@ -48,7 +49,7 @@ struct Inner {
     slot: Mutex<Option<Tensor>>,
     /// The value that a reader gets instead, while a parametrisation computes with it.
     stand_in: Mutex<Option<Tensor>>,
-    /// Of a rank's part of what is divided among several.
+    /// The division, if this is a rank's part of a whole.
     division: Option<Division>,
     /// The part of this one that an optimiser moves, while that lives; it has the gradient where gradients are divided.
     part: Mutex<Weak<Inner>>,
@@ -186,12 +187,12 @@ impl Parameter {
         self.present().as_ref().ok_or_else(lost)?.set_grad(grad)
     }
 
-    /// Takes the accumulated gradient out for good, as an optimiser's step does: what comes next has nothing to do with it.
+    /// Takes the accumulated gradient out for good, as an optimiser's step does: the next gradient starts anew.
     pub(crate) fn spend_grad(&self) -> Option<Tensor> {
         let slot = self.present();
         let value = slot.as_ref()?;
         let g = value.take_grad();
-        // never fails on a leaf, and what is no leaf has no gradient
+        // never fails on a leaf, and other tensors have no gradient
         let _ = value.set_grad(None);
         g
     }
@@ -230,7 +231,8 @@ impl Parameter {
         self.present().as_ref().ok_or_else(lost)?.on_grad(hook)
     }
 
-    /// Calls `hook` with the gradient whenever a backward pass has completed it, and accumulates what it gives; see [`Tensor::map_grad`].
+    /// Calls `hook` with the gradient whenever a backward pass has completed it, and accumulates the result of the hook; see
+    /// [`Tensor::map_grad`].
     pub fn map_grad(
         &self,
         hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
@@ -293,7 +295,7 @@ impl Parameter {
         self.0.part.lock().unwrap_or_else(PoisonError::into_inner).upgrade().map(Parameter)
     }
 
-    /// Names what is this rank's part of it.
+    /// Sets this rank's part of the parameter.
     pub(crate) fn set_part(&self, part: &Parameter) {
         *self.0.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&part.0);
     }
@@ -366,7 +368,7 @@ impl Parameter {
         self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slot, to replace what is in it.
+    /// The slot, to replace its content.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
         self.take_back();
         let mut slot = self.present();

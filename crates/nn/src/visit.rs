@@ -59,7 +59,7 @@ impl Walk<'_> {
     }
 }
 
-/// Hands on what is met, but for what lies under certain names.
+/// Passes on all visited entries, except those under certain names.
 struct Without<'w> {
     visitor: &'w mut dyn Visitor,
     /// Bytes of a name that stand before the part's own.

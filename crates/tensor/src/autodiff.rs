@@ -66,7 +66,7 @@ struct Sweep {
     retain_graph: bool,
     /// Gradients of lookups may stay rows: they are accumulated.
     keeps_rows: bool,
-    /// The nodes on the way to what is wanted; `None` for all.
+    /// The nodes on the way to the wanted tensors; `None` for all.
     way: Option<FxHashSet<NodeId>>,
     cotangents: FxHashMap<NodeId, SmallVec<[Option<Tensor>; 2]>>,
     queue: BinaryHeap<ByAge>,

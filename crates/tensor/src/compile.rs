@@ -33,11 +33,11 @@ fn handles<'x>(x: &[&'x Tensor]) -> Handles<'x> {
 
 /// Compiles a function on tensors of `device`.
 ///
-/// The first [`Compiled::call`] with inputs of some dtypes and shapes runs `f` to see what it computes, and makes a graph
-/// of that; this and later calls run the graph: nothing is inferred, recorded or allocated op by op. Results are bit for
-/// bit those of `f` itself. Parameters and optimiser state are read and updated by every run, random keys and learning
-/// rates are drawn anew; when a module changes between training and evaluation, or a parameter is frozen, the function
-/// is compiled once more. Anything else that `f` does besides computing on tensors happens only while it is compiled.
+/// The first [`Compiled::call`] with inputs of some dtypes and shapes runs `f` and records its operations as a graph.
+/// This and later calls run the graph: nothing is inferred, recorded or allocated op by op. Results are bit for bit those
+/// of `f` itself. Parameters and optimiser state are read and updated by every run, random keys and learning rates are
+/// drawn anew; when a module changes between training and evaluation, or a parameter is frozen, the function is compiled
+/// once more. Anything else that `f` does besides computing on tensors happens only while it is compiled.
 ///
 /// ```
 /// use remat_runtime::{Device, DeviceOptions};

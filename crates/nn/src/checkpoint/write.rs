@@ -19,7 +19,7 @@ use crate::{Module, Optimizer, Parameter, state};
 /// The header's length is a multiple of this, so that tensors are aligned for readers that map the file.
 const HEADER_ALIGN: usize = 8;
 
-/// Writes the state of a run; of what is divided among ranks all of them call it, and the first writes.
+/// Writes the state of a run. If ranks divide the state, all of them call this function, and the first writes.
 pub(super) fn write(
     dir: &Path,
     model: &dyn Module,

@@ -88,7 +88,7 @@ impl Ring {
         self.ahead = self.ahead.min(self.charged.len());
     }
 
-    /// The device has ended a charge: what it was for is let go.
+    /// The device has ended a charge: releases the batch that it was for.
     fn end(&mut self, id: u64) {
         self.charged.remove(&id);
         self.idle.retain(|h| h.id != id);
@@ -193,7 +193,7 @@ impl Drop for Prefetch {
         self.shared.state.lock().stop = true;
         self.shared.state.changed.notify_all();
         let threads = &mut self.threads;
-        // a worker catches what its dataset panics with, so there is nothing to learn here
+        // a worker catches panics of its dataset, so there is no error to read here
         interrupt::aside(|| threads.drain(..).for_each(|t| drop(t.join())));
     }
 }
@@ -207,7 +207,7 @@ impl Shared {
             if has_ended || waiting.is_refused {
                 ring.shrink();
             }
-            // what cannot be charged waits for nobody but the consumer
+            // a batch that cannot be charged waits only for the consumer
             if i == ring.taken || !(has_ended || waiting.is_refused) {
                 let held = waiting.held.filter(|_| !has_ended);
                 let is_refused = waiting.is_refused || has_ended;

@@ -31,8 +31,8 @@ impl Alike {
         self
     }
 
-    /// Compares it with that of all ranks, while no collective waits on these devices. `mine` is what this rank has to say against the call
-    /// itself.
+    /// Compares the properties with those of all ranks, while no collective waits on these devices. `mine` is this rank's own
+    /// error about the call.
     ///
     /// Errors: `mine`; Peer, which names the first that differs and whose it is, if ranks differ, failed, or do not come.
     pub(super) fn check<'d>(

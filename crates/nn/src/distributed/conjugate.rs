@@ -24,8 +24,8 @@ fn conjugate(
     all.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "a custom function has outputs"))
 }
 
-/// `x`, which all ranks have alike, where each goes on with its part of what is computed of it; the gradient is the sum of all ranks'
-/// (the `f` of Shoeybi et al., 2019). All ranks call it.
+/// `x`, which is equal on all ranks. Each rank then computes its own part from it. The gradient is the sum of all ranks'
+/// gradients (the `f` of Shoeybi et al., 2019). All ranks call it.
 ///
 /// Errors: on the device (Peer), in the backward pass: a rank failed, does not come, or calls something else.
 ///

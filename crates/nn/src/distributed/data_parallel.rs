@@ -101,8 +101,8 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl DataParallel {
-    /// Makes every rank's parameters and buffers those of rank 0, and listens to gradients of what is trained. All ranks call it, with
-    /// modules of the same structure and with the same options, which they compare first.
+    /// Copies parameters and buffers of rank 0 to every rank, and hooks the gradients of trained parameters. All ranks call this
+    /// function, with modules of the same structure and with the same options. The ranks compare these first.
     ///
     /// Errors: Value for a bucket of 0 bytes, and for a device without ranks; Peer if ranks differ, naming what does: an option, or name,
     /// dtype, shape or place of a parameter, or whether it is frozen. Budget as a copy of the largest parameter.
@@ -114,7 +114,7 @@ impl DataParallel {
             .option("gradients", format_args!("{:?}", options.gradients))
             .parameters(named.iter().chain(&buffers).map(|(name, p)| (name, p)))
             .check("data_parallel", group, named.iter().map(|(_, p)| p.device()), check(&named, group, options))?;
-        // of what is divided a `FullySharded` makes the same on all ranks, and reduces the gradients
+        // `FullySharded` makes divided parameters equal on all ranks, and reduces their gradients
         let (divided, named): (Vec<_>, Vec<_>) = named.into_iter().partition(|(_, p)| p.division().is_some());
         let (names, parameters): (Vec<String>, Vec<Parameter>) = named.into_iter().unzip();
         let divided: Vec<Parameter> = divided.into_iter().map(|(_, p)| p).collect();
@@ -305,7 +305,7 @@ impl Pass {
         for (i, p) in self.parameters.iter().enumerate() {
             match p.has_reduced_grad() {
                 true => self.whole[i] = p.take_grad(),
-                // the sum with what was accumulated is what is reduced
+                // the sum of the pass and the accumulated gradient is reduced
                 false => self.before[i] = p.take_grad(),
             }
         }

@@ -5,7 +5,8 @@
 //! tape, whose backward function gathers, makes the layer's forward pass again with a tape of its own, and passes through that. What
 //! comes out of the layer, forward and backward, is kept and never made again, for that would need the parameters that were let go.
 //!
-//! The second forward pass is as the first: it has the same random keys, and buffers as they were; what it does to those is undone.
+//! The second forward pass is as the first: it has the same random keys, and the earlier buffers. Its changes of buffers are
+//! undone.
 
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ struct Part {
 }
 
 impl Part {
-    /// Rank 0's value, divided. Errors: Value for what is divided already; Budget; Peer.
+    /// Rank 0's value, divided. Errors: Value for a parameter that is already divided; Budget; Peer.
     fn new(name: &str, whole: Parameter, group: &Communicator) -> Result<Part> {
         if whole.division().or(whole.part().as_ref().and_then(Parameter::division)).is_some() {
             return Err(Error::new(ErrorKind::Value, format!("parameter `{name}` is divided already")).with_op(NAME));

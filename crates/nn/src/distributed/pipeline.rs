@@ -14,9 +14,9 @@ use crate::Layer;
 /// and 2021.)
 ///
 /// The gradients, and so the weights, have the bits of one process that takes the same micro-batches one after the other
-/// ([`Accumulate`](crate::Accumulate)), under every [`PipelineSchedule`]. What a stage receives is a leaf that no budget can evict but to
-/// a spill file; what it makes of it is evicted and made again as always. A stage may itself lie on several ranks, which have the same
-/// place in groups of their own ([`Communicator::split`]).
+/// ([`Accumulate`](crate::Accumulate)), under every [`PipelineSchedule`]. The input that a stage receives is a leaf: a budget may
+/// spill it to a file, but not drop it. Other tensors of the stage are evicted and recomputed as always. A stage may itself lie
+/// on several ranks, which have the same place in their own groups ([`Communicator::split`]).
 ///
 /// ```
 /// # use remat_nn::distributed::{Pipeline, threads};
@@ -298,7 +298,7 @@ where
         Call::named(format!("pipeline {name} of {} micro-batches, {:?}", self.micro_batches, self.pipeline.schedule))
     }
 
-    /// Tells the stage behind what comes. Errors: Peer; Shape for more axes than there is room for.
+    /// Tells the next stage the dtype and shape to come. Errors: Peer; Shape for more axes than there is room for.
     fn tell(&mut self, y: &Tensor) -> Result<()> {
         let text = text_of(y.dtype(), y.shape());
         let mut bytes = [0; FACT_BYTES];
@@ -313,7 +313,7 @@ where
         Ok(())
     }
 
-    /// Hears from the stage before what comes. Errors: Peer.
+    /// Receives the dtype and shape to come from the previous stage. Errors: Peer.
     fn hear(&mut self) -> Result<()> {
         let mut bytes = [0; FACT_BYTES];
         self.heard.is_over = true;

@@ -111,7 +111,8 @@ mod tests {
         }
     }
 
-    /// Plays all stages through with messages that are meetings; how many moves were left when nobody could go on.
+    /// Plays all stages through, where sender and receiver wait for each other. Returns the number of moves left when no stage
+    /// could go on.
     fn left_over(all: &[Vec<Move>]) -> usize {
         let mut at = vec![0; all.len()];
         loop {

@@ -26,7 +26,7 @@ impl Layer for Flatten {
     }
 }
 
-/// One axis as several: `[n, c h w]` to `[n, c, h, w]`. One of the extents may be -1: what is left. Errors: Axis, Shape.
+/// One axis as several: `[n, c h w]` to `[n, c, h, w]`. One of the extents may be -1: the remaining extent. Errors: Axis, Shape.
 #[derive(Clone, Debug, Module)]
 #[module(crate = crate)]
 pub struct Unflatten {

@@ -1,4 +1,4 @@
-//! How one kind of optimiser moves a parameter, and what it keeps of it.
+//! The rule of one kind of optimiser: the update of a parameter, and the state that it keeps.
 //!
 //! A rule is a struct of options and an op `(param, grad, lr, step?, state..) -> (param, state..)`; [`rule`] writes what all of
 //! them have in common.
@@ -84,7 +84,7 @@ impl StateSpec {
     pub(super) fn make(&self, parameter: &Parameter) -> Result<Parameter> {
         let value = Scalar::Float(self.value);
         let value = Tensor::full(parameter.device(), self.shape.clone(), self.dtype, value)?;
-        // what is kept of each element of a part is a part itself
+        // state with an entry for each element of a part is a part itself
         match parameter.division().filter(|_| self.shape == *parameter.shape()) {
             Some(d) => Parameter::divided(value, Role::Optimizer, d.clone()),
             None => Parameter::with_role(value, Role::Optimizer),

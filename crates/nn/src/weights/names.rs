@@ -6,12 +6,12 @@ use remat_types::{Error, ErrorKind, Result};
 
 /// Rules that give the names of another framework's file those of a module.
 ///
-/// A rule is a line, `theirs -> ours`; the first that matches counts. In `theirs`, `{x}` stands for one or more
-/// characters but dots, `{x*}` for any characters, `{x=1:a,2:b}` for `1` or `2`, which become `a` or `b`. In `ours`, `{x}` is
-/// what stood there, `{x+1}` and `{x-1}` are numbers moved, and `{#x.y}` is the place of the pair among all pairs of the file in
-/// numerical order: what numbers blocks of stages through. `ours` is `-` for what is not taken. Behind it may follow
-/// `| transpose` for matrices the other way round, `| reshape` for the same numbers in another shape, and `| part 1/3` for
-/// what is the second of three parts along axis 0. A line `prefix p` says that names may begin with `p`, which is left out;
+/// A rule is a line, `theirs -> ours`; the first that matches counts. In `theirs`, `{x}` stands for one or more characters but
+/// dots, `{x*}` for any characters, `{x=1:a,2:b}` for `1` or `2`, which become `a` or `b`. In `ours`, `{x}` is the matched text,
+/// `{x+1}` and `{x-1}` are numbers moved by one, and `{#x.y}` is the place of the pair among all pairs of the file in numerical
+/// order. The last form numbers the blocks of all stages consecutively. `ours` is `-` for an entry that is not taken. After it
+/// may follow `| transpose` for matrices the other way round, `| reshape` for the same numbers in another shape, and `| part
+/// 1/3` for the second of three parts along axis 0. A line `prefix p` says that names may begin with `p`, which is left out;
 /// `within p` that they do, and that no others are taken ([`NameMap::within`]). `#` begins a comment.
 ///
 /// ```
@@ -55,7 +55,7 @@ pub(super) enum Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     theirs: Vec<Piece>,
-    /// `None` for what is not taken.
+    /// `None` for an entry that is not taken.
     ours: Option<Vec<Insert>>,
     change: Change,
 }
@@ -66,7 +66,7 @@ enum Piece {
     Text(String),
     /// Any characters; with dots, if so.
     Any(String, bool),
-    /// One of these, and what it becomes.
+    /// One of these texts, and its replacement.
     OneOf(String, Vec<(String, String)>),
 }
 

@@ -172,7 +172,7 @@ impl Session {
         self.run.run_part(k)
     }
 
-    /// Begins a run on a thread of the session. Errors: as [`Session::run`] for what comes before the first op.
+    /// Begins a run on a thread of the session. Errors: as [`Session::run`] before the first op.
     pub fn start(&mut self) -> Result<()> {
         self.prepare()?;
         self.run.start()

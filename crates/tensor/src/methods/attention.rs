@@ -22,7 +22,7 @@ pub struct Attend<'a> {
     pub place: QueryPlace,
     /// Scores become `cap tanh(score / cap)` before mask and bias.
     pub soft_cap: Option<f64>,
-    /// The probability with which a probability is dropped, and the key of what is drawn, `u64 [2]`.
+    /// The probability with which a probability is dropped, and the key of the random numbers, `u64 [2]`.
     pub dropout: Option<(f64, &'a Tensor)>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Attend<'a> {
         dropout: None,
     };
 
-    /// Places see themselves and what comes before.
+    /// Places see themselves and the places before them.
     pub const CAUSAL: Attend<'static> = Attend { causal: true, ..Attend::ALL };
 
     /// The places that the mask shows.

@@ -77,7 +77,7 @@ impl Tensor {
         collective::scatter_from(&TapeCx::of(self), self.clone(), axis, extent, root, group).in_op("scatter_from")
     }
 
-    /// Of as many equal parts along axis `split` as there are ranks, part `r` goes to rank `r`; what comes is put together along axis
+    /// Cuts axis `split` into one equal part per rank; part `r` goes to rank `r`. The received parts are joined along axis
     /// `concat` in the order of ranks. Errors: Axis, Shape if `split` is not divisible. On the device: as [`Tensor::all_reduce`].
     #[track_caller]
     pub fn all_to_all(&self, split: isize, concat: isize, group: &Communicator) -> Result<Tensor> {

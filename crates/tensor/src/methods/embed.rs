@@ -205,7 +205,7 @@ impl Tensor {
         if other { index.ne(row) } else { index.eq(row) }?.unsqueeze(-1)
     }
 
-    /// Bags of `self: [bags, n, size]`; of `counted: [bags, n, 1]`, where there is one, only what is true has its value.
+    /// Bags of `self: [bags, n, size]`; with `counted: [bags, n, 1]` only true rows have their value.
     #[track_caller]
     fn bag_rows(&self, mode: BagMode, counted: Option<&Tensor>) -> Result<Tensor> {
         let n = self.dims().get(1).copied().unwrap_or_default();

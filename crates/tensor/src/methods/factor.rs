@@ -95,7 +95,7 @@ impl Tensor {
         self.solved(b, SolveTriangular { upper, unit, transpose }, "solve_triangular")
     }
 
-    /// `x` of `self self^T x = b` where `self` is what [`Tensor::cholesky`] gave. Errors: those of `solve_triangular`.
+    /// `x` of `self self^T x = b` where `self` is the result of [`Tensor::cholesky`]. Errors: those of `solve_triangular`.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -160,8 +160,8 @@ impl Tensor {
         sign.mul(log.exp()?)
     }
 
-    /// Orthonormal columns `q: [.., m, k]` and an upper triangle `r: [.., k, n]` of `self = q r: [.., m, n]`, `k = min(m, n)`. The
-    /// signs of the diagonal of `r` are those that fall out. Errors: DType for other than f32 and f64; Axis.
+    /// Orthonormal columns `q: [.., m, k]` and an upper triangle `r: [.., k, n]` of `self = q r: [.., m, n]`, `k = min(m, n)`.
+    /// The signs of the diagonal of `r` are not normalised. Errors: DType for other than f32 and f64; Axis.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -15,7 +15,7 @@ use crate::Tensor;
 use crate::site::InOp;
 use crate::tape::TapeCx;
 
-/// One part of an index: what is taken of an axis, or of several.
+/// One part of an index: the elements to take from an axis, or from several.
 #[derive(Clone, Debug)]
 pub enum IndexPart {
     /// One place of an axis, which is gone from the result; it counts from the end if negative.
@@ -339,7 +339,7 @@ pub struct Places {
 
 macro_rules! assignments {
     ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
-        // by names of JAX's `at`: they say what is done at the places, and are no arithmetic
+        // by names of JAX's `at`: they name the action at the places, and are no arithmetic
         #[expect(clippy::should_implement_trait, reason = "the index stands between")]
         impl Places { $(
             $(#[$doc])*
@@ -353,7 +353,7 @@ macro_rules! assignments {
     };
 }
 assignments! {
-    /// The tensor with `value` at the places; of those that go to one place the last one stays.
+    /// The tensor with `value` at the places; if several elements go to one place, the last one stays.
     ///
     /// ```
     /// # use remat_tensor::{Tensor, tensor};

@@ -174,7 +174,7 @@ impl Tensor {
     }
 
     /// The elements converted to `dtype`: floats round to nearest even, integers truncate and saturate from floats
-    /// and wrap from integers; to bool, what is not 0 is true.
+    /// and wrap from integers; to bool, every number except 0 is true.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -92,7 +92,7 @@ fn storage_dtype(name: &str) -> Option<DType> {
     })
 }
 
-/// `None` for what is no dtype.
+/// `None` for a name that is no dtype.
 fn dtype(name: &str) -> Option<Option<DType>> {
     Some(Some(match name {
         "float16" | "half" => DType::F16,

@@ -233,7 +233,7 @@ impl<R: BufRead + Seek> Source<R> {
         matches!(self, Source::Archive { is_big_endian: true, .. })
     }
 
-    /// Makes a storage ready to be read, and says how many bytes it has: nothing is allocated for what is not in the file.
+    /// Prepares a storage for reading, and returns its number of bytes. Nothing is allocated for bytes that are not in the file.
     fn prepare(&mut self, key: &str, left: &mut u64) -> Result<u64> {
         match self {
             Source::Archive { archive, folder, .. } => {

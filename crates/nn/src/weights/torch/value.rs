@@ -66,7 +66,7 @@ impl Pickle {
         &self.texts[span.at as usize..][..span.len as usize]
     }
 
-    /// Empty for what is no text.
+    /// Empty if the value is no text.
     pub(super) fn text(&self, span: Span) -> &str {
         std::str::from_utf8(self.span(span)).unwrap_or_default()
     }

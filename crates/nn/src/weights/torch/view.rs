@@ -30,7 +30,7 @@ impl Pickle {
         self.global(value).map_or(Known::Other, |(module, name)| known(module, name))
     }
 
-    /// Function and arguments that make the tensor; `None` for what is no tensor.
+    /// Function and arguments that make the tensor; `None` for a value that is no tensor.
     pub(super) fn tensor_call(&self, mut value: Value) -> Option<(Known, &[Value])> {
         for _ in 0..WRAPPERS_MAX {
             let Some(Object::Call(call)) = self.object(value) else { return None };

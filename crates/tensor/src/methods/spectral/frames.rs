@@ -48,7 +48,7 @@ impl StftOptions<'_> {
         Ok(())
     }
 
-    /// The extents of the parts of a frame between the beginnings of others: `hop` each, the last one what is left.
+    /// The extents of the parts of a frame between the beginnings of others: `hop` each; the last one is the rest.
     fn parts(&self) -> Vec<usize> {
         let hop = self.hop();
         (0..self.n_fft.div_ceil(hop)).map(|i| hop.min(self.n_fft - i * hop)).collect()

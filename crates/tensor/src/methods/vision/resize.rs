@@ -40,7 +40,7 @@ pub struct InterpolateOptions {
     /// The middles of the corner pixels lie on one another, of linear and cubic interpolation; else the image's edges do (half
     /// pixels). Default: false.
     pub align_corners: bool,
-    /// Smooths what is made smaller, of linear and cubic interpolation of images. Default: false.
+    /// Smooths an image that is made smaller, for linear and cubic interpolation. Default: false.
     pub antialias: bool,
     /// Takes the scale from the extents where factors were given. Default: false.
     pub recompute_scale: bool,
