@@ -123,8 +123,8 @@ impl Communicator {
         all.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without this rank"))
     }
 
-    /// True if there is no clone of this, so that nobody else on this rank can still make a call. What [`Communicator::split`] and
-    /// [`Communicator::duplicate`] gave are no clones.
+    /// True if there is no clone of this, so that nothing else on this rank can still make a call. Communicators from
+    /// [`Communicator::split`] and [`Communicator::duplicate`] are no clones.
     pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -149,8 +149,8 @@ impl Communicator {
         }
     }
 
-    /// Waits until all ranks call this: after an error, for which each may have left out another number of calls. Whatever call a rank
-    /// still makes before it comes here fails with an error of kind Peer, and nobody waits for those that did not make it.
+    /// Waits until all ranks call this: after an error, for which each may have left out another number of calls. Any call that a
+    /// rank still makes before this one fails with an error of kind Peer, and no rank waits for the others in it.
     ///
     /// Errors (Peer): a rank is gone, or does not come within the limit.
     pub fn meet_again(&self) -> Result<()> {
@@ -306,7 +306,7 @@ impl Communicator {
         self.move_bytes(|t, limit| t.all_to_all(x, &to, y, &from, limit))
     }
 
-    /// Of as many equal blocks of `x` as there are ranks, block `r` goes to rank `r`; `y` is what comes, in the order of ranks.
+    /// `x` consists of one equal block per rank; block `r` goes to rank `r`. `y` has the received blocks in the order of ranks.
     /// Errors: Peer.
     pub fn all_to_all(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
         self.enter(call, x.len())?;

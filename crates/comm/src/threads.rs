@@ -86,7 +86,7 @@ pub fn run_watched<T: Send>(
     }
 }
 
-/// One rank's life; whoever waits for it afterwards learns how it ended.
+/// Runs one rank. A thread that waits for it learns how it ended.
 fn run_rank<T>(
     hub: &Arc<Hub>,
     rank: usize,

@@ -23,8 +23,8 @@
 #include <stdint.h>
 
 /**
- * The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; what is
- * added at the end of a struct, and new functions, leave it as it is.
+ * The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; fields
+ * added at the end of a struct, and new functions, do not change it.
  */
 #define REMAT_ABI_VERSION 1
 
@@ -65,7 +65,7 @@ enum remat_status
      */
     REMAT_ARITY = 6,
     /**
-     * A device that cannot do what is asked.
+     * A device that cannot do the requested work.
      */
     REMAT_DEVICE = 7,
     /**
@@ -122,7 +122,7 @@ enum remat_dtype
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * None: what is no tensor, or of a type that Remat does not have.
+     * None: no tensor, or a type that Remat does not have.
      */
     REMAT_DTYPE_NONE = 0,
     /**
@@ -440,8 +440,8 @@ typedef struct remat_options {
      */
     const char *device;
     /**
-     * Kernels of the caller's, for networks on the processor: in place of those that are there. What is computed when the model is read
-     * has the operators' own. NULL, unless set: none.
+     * Kernels of the caller's, for networks on the processor: in place of Remat's. Constants that are computed while the model
+     * is read use the operators' own kernels. NULL, the default: none.
      */
     const struct remat_kernel *kernels;
     /**
@@ -606,12 +606,12 @@ const char *remat_last_error(void);
 remat_status remat_last_shortfall(struct remat_shortfall *shortfall);
 
 /**
- * Bytes of an element; 0 for what is no dtype.
+ * Bytes of an element; 0 for a number that is no dtype.
  */
 size_t remat_dtype_size(int32_t dtype);
 
 /**
- * The name of a dtype, as "f32"; "none" for what is no dtype. Never NULL.
+ * The name of a dtype, as "f32"; "none" for a number that is no dtype. Never NULL.
  */
 const char *remat_dtype_name(int32_t dtype);
 
@@ -776,7 +776,7 @@ remat_status remat_session_input_data(struct remat_session *session,
                                       size_t *bytes);
 
 /**
- * Copies a tensor to an input. Its type and shape must be those of the input, and bytes what it takes.
+ * Copies a tensor to an input. Its type and shape must be those of the input, and `bytes` its size.
  *
  * Errors: REMAT_VALUE for an unknown name, another number of bytes, and an input that is no tensor; REMAT_DTYPE, REMAT_SHAPE for another
  * type or shape; REMAT_BUSY.

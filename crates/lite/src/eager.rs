@@ -289,7 +289,7 @@ impl Machine {
         let x = self.inputs.iter().zip(&self.lent).map(value).collect::<Result<Vec<Value>>>()?;
         let _quiet = no_grad();
         let y = network.run(&x)?;
-        // an error of an operator is this run's, and not of whoever reads a value later
+        // an error of an operator belongs to this run, and not to a later reader of a value
         device.channel().sync()?;
         self.read.resize(y.len(), None);
         self.outputs = y.into_iter().map(Some).collect();

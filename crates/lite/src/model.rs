@@ -51,7 +51,7 @@ pub fn is_graph_file(start: &[u8]) -> bool {
 /// Bytes that [`is_graph_file`] looks at.
 const START_BYTES: u64 = 9;
 
-/// Errors, naming the path: Io; Format for what is no file.
+/// Errors, naming the path: Io; Format for a path that is no file.
 fn graph_file_is_at(path: &Path) -> Result<bool> {
     let (file, _) = open_file(path)?;
     let mut start = Vec::new();

@@ -23,7 +23,7 @@ use crate::{Options, Shapes};
 /// The largest model that is taken from memory or a reader: protobuf's lengths are of 32 bits.
 const MOST_BYTES: u64 = 1 << 31;
 
-/// A model, and what of it was made ready to run; see the crate's example.
+/// A model, and its prepared forms; see the crate's example.
 ///
 /// Threads share networks by reference. Each thread may have its own sessions.
 #[derive(Debug)]

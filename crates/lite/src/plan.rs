@@ -1,4 +1,4 @@
-//! A graph that was planned, and what its sessions hold.
+//! A planned graph, and the memory of its sessions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -293,8 +293,8 @@ impl Session {
         }
     }
 
-    /// The session of the runtime beneath, for what is not here: values within the graph, parts. `None` if the model is no single
-    /// graph.
+    /// The session of the runtime beneath, for features that are not here: values within the graph, parts. `None` if the model is
+    /// no single graph.
     pub fn runtime(&mut self) -> Option<&mut remat_runtime::Session> {
         match &mut self.machine {
             Machine::Compiled { run, .. } => Some(run),
@@ -350,7 +350,7 @@ impl Future for Run<'_> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        // an error that nobody waited for is nobody's
+        // nobody waits for this run, so nobody reads its error
         let _ = self.session.wait();
     }
 }

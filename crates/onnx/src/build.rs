@@ -116,7 +116,7 @@ impl<'a> Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The main graph. Errors: Format, and what constants and attributes give.
+    /// The main graph. Errors: Format, and the errors of constants and attributes.
     pub(crate) fn main(&mut self, g: &GraphProto, opsets: &Opsets) -> Result<Graph> {
         self.graph(g, &Around { names: None, opsets, call: None, depth: 0 })
     }
@@ -419,7 +419,7 @@ pub(crate) fn reads(node: &Node, out: usize, found: &mut Vec<usize>) {
     }
 }
 
-/// Notes for every node what it reads last.
+/// Notes for every node the values that it is the last to read.
 pub(crate) fn find_last_uses(graph: &mut Graph) {
     let mut seen = vec![false; graph.slots];
     let stays = |r: &Ref| r.out == 0;

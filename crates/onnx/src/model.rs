@@ -85,9 +85,9 @@ impl Model {
     /// other, and no copy of the file is held beside them. Of a file that is not built as exporters do, with weights elsewhere than in
     /// the graph's initialisers, the whole is in memory while it is read.
     ///
-    /// Errors, naming the path: Io; Format for what is no model, or contradicts itself, and for a node with an attribute, an input or an
-    /// output that its operator has not in the version that the model imports; DType for constants of element types that
-    /// Remat has not; Value for versions that are newer than those known here.
+    /// Errors, naming the path: Io; Format for a file that is no model or contradicts itself, and for a node with an attribute,
+    /// an input or an output that its operator lacks in the imported version; DType for constants of element types that Remat
+    /// lacks; Value for versions newer than Remat knows.
     pub fn open(path: impl AsRef<Path>) -> Result<Model> {
         let path = path.as_ref();
         let folder = match path.parent() {
@@ -216,7 +216,7 @@ impl Model {
     pub fn trace(&self, inputs: &[Fact]) -> Result<Option<Trace>> {
         // computes nothing, so that the weights are not copied
         let dry = Device::dry(DeviceOptions::default())?;
-        // each call waits, so that what is too large to be computed is told to the rule and not left to tell
+        // each call waits, so that the rule learns at once if a value is too large to be computed
         let options = DeviceOptions {
             threads: 1,
             budget_bytes: Some(MOST_FOLDED_BYTES),

@@ -1,9 +1,10 @@
 //! Gradients as small graphs.
 //!
 //! The gradient rule of an op runs once per (op, facts of its inputs, which inputs need one, which outputs have a
-//! cotangent). It is written with ops on symbolic values ([`GradCx`]); what it applies is recorded in a [`Fragment`],
-//! dead nodes are dropped, and the result says which forward inputs and outputs it reads. The tape keeps only those.
-//! Because a fragment is made of ops, running it through a recording [`Apply`] gives gradients of gradients.
+//! cotangent). It is written with ops on symbolic values ([`GradCx`]); the ops that it applies are recorded in a
+//! [`Fragment`], and dead nodes are dropped. The result lists the forward inputs and outputs that it reads. The tape
+//! keeps only those. Because a fragment is made of ops, running it through a recording [`Apply`] gives gradients of
+//! gradients.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -341,7 +342,7 @@ impl std::hash::Hash for BackwardKey {
     }
 }
 
-/// Which forward values some backward graph of an op reads, whichever outputs turn out to have a cotangent.
+/// The forward values that some backward graph of an op reads, for any set of outputs with a cotangent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveMask {
     /// Forward inputs.

@@ -1,8 +1,8 @@
 //! The two faces of an operator.
 //!
-//! [`Op`] is object-safe and is what the runtime sees; [`OpDef`] adds what needs the concrete type: identity,
-//! persistence and examples. [`OpRef`] is the shared handle in which ops travel; its equality, hash and serial form
-//! come from the derives of the struct ([`Params`] describes the parameters), so no cache ever trusts a hash alone and nobody writes equality by hand.
+//! [`Op`] is object-safe, and the runtime uses it. [`OpDef`] adds the parts that need the concrete type: identity, persistence
+//! and examples. [`OpRef`] is the shared handle in which ops travel; its equality, hash and serial form come from the derives of
+//! the struct ([`Params`] describes the parameters), so no cache ever trusts a hash alone, and no op writes equality by hand.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -73,8 +73,8 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// Dtype and shape of each output; the check of all arguments. Pure and quick.
     fn infer(&self, x: &[&Fact]) -> Result<Facts>;
 
-    /// Computes the outputs, which are allocated, contiguous and uninitialised. This is the CPU's kernel, and what those of
-    /// other devices are compared with.
+    /// Computes the outputs, which are allocated, contiguous and uninitialised. This is the CPU's kernel; tests compare the
+    /// kernels of other devices with it.
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()>;
 
     /// The gradient of each input, written with ops; `None` for an input along which the op is not differentiable
@@ -136,7 +136,7 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// The op that does the same for inputs of other extents, where its own parameters hold the old ones: for ops that own
     /// graphs. `None` if it is this op.
     ///
-    /// Errors: where what it owns cannot have these inputs.
+    /// Errors: if the graphs that it owns cannot have these inputs.
     fn with_input_shapes(&self, _x: &[&Fact]) -> Result<Option<OpRef>> {
         Ok(None)
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use remat_op_derive::{Choice, Params};
 
-/// A struct of parameters. Derive it; an op that nobody but this program reads may leave all to the defaults.
+/// A struct of parameters. Derive it. An op that only this program reads may leave all to the defaults.
 pub trait Params: Serialize + DeserializeOwned {
     /// The description of the op: its doc comment.
     const TEXT: &'static str = "";
@@ -30,8 +30,8 @@ pub trait Params: Serialize + DeserializeOwned {
     }
 }
 
-/// Parameters as entries of a map: what the derived serial form is made of, and what lets one struct's parameters stand
-/// among another's.
+/// Parameters as entries of a map. The derived serial form consists of these entries, and a struct's parameters may be
+/// flattened into another's.
 pub trait ParamFields: Sized {
     /// Writes every parameter under its name.
     fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error>;

@@ -122,7 +122,7 @@ pub use remat_tensor as tensor;
 #[doc(inline)]
 pub use remat_types as types;
 
-// Inlined, so that this page has what it links also where the other crates are not documented beside it.
+// Inlined, so that the links of this page also work if the other crates are not documented beside it.
 #[doc(inline)]
 pub use remat_nn::calc;
 #[doc(inline)]

@@ -85,7 +85,7 @@ pub fn npz_limit_bytes(archive_bytes: u64) -> u64 {
 /// Reads every array of a `.npz` archive, by name without `.npy`; members are stored or deflated. They may unpack to
 /// [`npz_limit_bytes`].
 ///
-/// Errors: as [`read_npy`], naming the member; Format for an archive that is none, a member that is no array, a name that
+/// Errors: as [`read_npy`], naming the member; Format for an invalid archive, a member that is no array, a name that
 /// comes twice, or more bytes than the limit, before they are unpacked.
 pub fn read_npz(mut from: impl Read + Seek) -> Result<BTreeMap<String, HostTensor>> {
     let archive_bytes = from.seek(SeekFrom::End(0))?;

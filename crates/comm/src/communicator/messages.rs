@@ -31,7 +31,7 @@ impl Communicator {
         self.move_bytes(|t, limit| t.receive(y, from, limit))
     }
 
-    /// Tells rank `peer` that this one cannot send or receive what comes next between both. Errors: Value as
+    /// Tells rank `peer` that this one cannot send or receive the next message between both. Errors: Value as
     /// [`Communicator::send`], Peer if that rank does not come.
     pub fn fail_message(&self, call: &Call, peer: usize, why: &Error) -> Result<()> {
         self.meet(call, peer, 0, Role::Fails, Some(why))

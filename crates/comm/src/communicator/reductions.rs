@@ -146,7 +146,7 @@ impl Communicator {
     }
 }
 
-/// Sends each rank its share of a chunk, and reduces what comes for this one, in the order of ranks.
+/// Sends each rank its share of a chunk, and reduces the parts that arrive for this one, in the order of ranks.
 fn exchange<'w>(
     t: &dyn Transport,
     reduction: Reduction,

@@ -8,8 +8,8 @@
 //! What is left out: links that are shared beyond a machine's cards (switches are taken to pass all that cards send), protocols that
 //! change with the size of a message, and ranks that come late.
 //!
-//! The algorithms, their rounds and their sources are in `rounds`, the rules by which MPI libraries choose one in `choice`, and what
-//! the [`Communicator`](crate::Communicator) itself does in `own`, with the constants of its code.
+//! The algorithms, their rounds and their sources are in `rounds`, the rules by which MPI libraries choose one in `choice`, and
+//! the algorithms of the [`Communicator`](crate::Communicator) itself in `own`, with the constants of its code.
 
 mod choice;
 mod own;

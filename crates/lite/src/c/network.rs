@@ -1,4 +1,4 @@
-//! A network, and what is known of it before its weights are needed.
+//! A network, and the facts about it that need no weights.
 
 use std::ffi::{CString, c_char};
 use std::ptr;

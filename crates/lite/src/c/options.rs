@@ -58,8 +58,8 @@ pub struct remat_options {
     /// The name of the device that computes: "cpu", or another that this build has. It has one arena for all sessions of the network,
     /// within the budget. NULL, unless set: the calling thread computes.
     pub device: *const c_char,
-    /// Kernels of the caller's, for networks on the processor: in place of those that are there. What is computed when the model is read
-    /// has the operators' own. NULL, unless set: none.
+    /// Kernels of the caller's, for networks on the processor: in place of Remat's. Constants that are computed while the model
+    /// is read use the operators' own kernels. NULL, the default: none.
     pub kernels: *const remat_kernel,
     /// How many there are at kernels.
     pub kernel_count: usize,

@@ -114,7 +114,7 @@ impl Inner {
         }
     }
 
-    /// Before a run: what was given out of outputs ends. An error leaves it so.
+    /// Before a run: ends the loans of outputs, also if the run then fails.
     pub(super) fn begin(&mut self) -> Done {
         self.values.fill(OutputState::None);
         self.dims.fill(None);
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn remat_session_input_data(
     })
 }
 
-/// Copies a tensor to an input. Its type and shape must be those of the input, and bytes what it takes.
+/// Copies a tensor to an input. Its type and shape must be those of the input, and `bytes` its size.
 ///
 /// Errors: REMAT_VALUE for an unknown name, another number of bytes, and an input that is no tensor; REMAT_DTYPE, REMAT_SHAPE for another
 /// type or shape; REMAT_BUSY.

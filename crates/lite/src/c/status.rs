@@ -9,8 +9,8 @@ use remat_types::{BudgetShortfall, Error, ErrorKind};
 
 use super::border::{Versioned, c_text, write};
 
-/// The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; what is
-/// added at the end of a struct, and new functions, leave it as it is.
+/// The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; fields
+/// added at the end of a struct, and new functions, do not change it.
 pub const REMAT_ABI_VERSION: u32 = 1;
 
 /// The result of a call. Text for people is in remat_last_error.
@@ -31,7 +31,7 @@ pub enum remat_status {
     REMAT_INDEX = 5,
     /// A wrong number of inputs or outputs.
     REMAT_ARITY = 6,
-    /// A device that cannot do what is asked.
+    /// A device that cannot do the requested work.
     REMAT_DEVICE = 7,
     /// The memory budget cannot be met: remat_last_shortfall has the figures.
     REMAT_BUDGET = 8,

@@ -1,7 +1,8 @@
 //! A model under construction: nodes, constants and names.
 //!
-//! Every name is there once in the whole model, those of inner graphs included, so that an inner graph may read what is around it
-//! and nothing is hidden. Nodes have names beside those of values, each once too: runtimes refuse a graph that has one twice. Constants are initialisers of the main graph, small equal ones once.
+//! Every name is there once in the whole model, those of inner graphs included, so that an inner graph may read the values around
+//! it and no name is hidden. Nodes have names beside those of values, each once too: runtimes refuse a graph that has one twice.
+//! Constants are initialisers of the main graph, small equal ones once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

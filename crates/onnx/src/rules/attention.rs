@@ -1,4 +1,4 @@
-//! Attention and its kin.
+//! Attention and similar operators.
 
 use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{DType, Error, ErrorKind, Result};
@@ -190,7 +190,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Takes from what is seen.
+    /// Restricts the visible keys.
     fn also(&mut self, shows: &Tensor) -> Result<()> {
         self.mask = Some(match self.mask.take() {
             Some(m) => m.logical_and(shows)?,

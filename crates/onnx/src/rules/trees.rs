@@ -328,7 +328,7 @@ impl Trees {
         Tensor::from_slice(device, &all, [n, width])?.cast(dtype)
     }
 
-    /// `[nodes, targets]`: what is not there changes nothing.
+    /// `[nodes, targets]`: a missing weight changes nothing.
     fn weight_table(&self, f: &str) -> Result<HostTensor> {
         let (n, targets) = (self.mode.len(), self.targets);
         if !fits(n, targets) {

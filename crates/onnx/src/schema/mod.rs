@@ -1,8 +1,8 @@
 //! The schema of each version of an operator: its attributes, the numbers of its inputs and outputs, and the inputs that share
 //! one type.
 //!
-//! A node that has more than that was written for another version, or by mistake. Without a check what it has too much would be
-//! left unread, and the model would compute something else than it says.
+//! A node that has more than that was written for another version, or by mistake. Without a check the surplus would stay
+//! unread, and the result would be wrong.
 
 mod generated;
 
@@ -118,7 +118,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// `None` for what is no tensor.
+    /// `None` for a value that is no tensor.
     fn of(value: &Value) -> Option<Kind> {
         match value {
             Value::Tensor(t) | Value::Constant(t, _) => Some(Kind::Numbers(t.dtype())),

@@ -1,4 +1,4 @@
-//! Models that are made here: small ones of each structure, and files that say what is not so.
+//! Models that are made here: small ones of each structure, and files with false claims.
 
 mod control;
 mod files;

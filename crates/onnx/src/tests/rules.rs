@@ -186,7 +186,7 @@ fn trees_are_an_operator_unless_nodes_differ_in_kind_or_lead_back() {
     assert_eq!(run(&modes("BRANCH_GT"), true), [5.0, 5.0, 3.0, 5.0]);
     assert_eq!(run(&modes("BRANCH_EQ"), true), [5.0, 5.0, 5.0, 3.0]);
     assert_eq!(run(&modes("BRANCH_NEQ"), true), [3.0, 3.0, 3.0, 5.0]);
-    // what is not there goes along
+    // missing values go along
     let missing = change("nodes_missing_value_tracks_true", AttributeType::Ints, &|a| a.ints = vec![1, 0, 0]);
     assert_eq!(run(&missing, false), [3.0, 3.0, 5.0, 3.0]);
     // the leaf that is a way's end stands before the node

@@ -102,7 +102,7 @@ impl OpDef for Attention {
         let zeros = || vec![t(&[0.0f32; 2], [1, 2, 1, 1]), t(&[1.0f32, 5.0], [1, 2, 1, 1]), quarters().remove(2)];
         vec![
             Sample::new(op(1.0, false, false), quarters()).gives(y(&[7.0], &[ln(4.0)])),
-            // the scale, and what each of two queries sees
+            // the scale, and the keys that each of two queries sees
             Sample::new(op(2.0, false, false), quarters()).gives(y(&[7.6], &[ln(10.0)])),
             Sample::new(op(1.0, true, false), zeros()).gives(y(&[4.0, 6.0], &[0.0, ln(2.0)])).grad_of(&[0, 2]),
             Sample::new(op(1.0, false, false), masked(zeros(), &[false, true], &[2]))

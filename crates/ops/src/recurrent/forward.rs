@@ -63,8 +63,9 @@ impl CellKind {
 /// `reverse` begins there. With `keep` come what the gradient reads: the gates after their functions, `[t, b, 4 n]` (an LSTM's
 /// `i, f, g, o`; a GRU's `n, r, z` and `W_hn h + b_hn`), and an LSTM's cells `[t, b, n]`; a plain layer has no such outputs.
 ///
-/// Errors: Arity; DType for what is not f32 or f64 or differs, and lengths not in i64; Axis for other ranks; Shape for extents
-/// that do not fit; Value for the projection of another cell than an LSTM's; Index for a length that is not in `0 ..= t`.
+/// Errors: Arity; DType for inputs that are not f32 or f64 or differ, and for lengths not in i64; Axis for other ranks; Shape
+/// for extents that do not fit; Value for the projection of another cell than an LSTM's; Index for a length that is not in `0
+/// ..= t`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: float, w_ih: float, w_hh: float, rest..: any), gradient(x, w_ih, w_hh, rest))]
 pub struct Recurrent {

@@ -1,4 +1,4 @@
-//! Checks that the way inputs lie in memory does not change what is computed.
+//! Checks that the layout of inputs in memory does not change results.
 
 use remat_types::{DType, HostTensor, Layout, Result, Shape};
 

@@ -49,7 +49,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The outcome of one check: nothing, or what was wrong.
+/// The outcome of one check: nothing, or the description of the failure.
 type Check = std::result::Result<(), String>;
 
 /// The data that the checks of a sample share.

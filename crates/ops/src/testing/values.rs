@@ -23,8 +23,9 @@ pub(super) fn meets_expectation(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Ch
     }
 }
 
-/// Inference alone must predict dtype and shape of the expected values: `eval_on_host` allocates what is inferred, so
-/// an inferred fact is compared with what the sample's author wrote, and with inference that knows no values.
+/// Inference alone must predict dtype and shape of the expected values: `eval_on_host` allocates by the inferred
+/// facts. So the check compares an inferred fact with the values that the sample's author wrote, and with inference
+/// that knows no values.
 pub(super) fn facts_equal_outputs(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {
     if !succeeds(s) {
         return Ok(());

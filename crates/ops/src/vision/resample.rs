@@ -64,7 +64,7 @@ pub enum ResampleRule {
 pub struct Resample {
     /// The axis.
     pub axis: usize,
-    /// Its extent in what is resampled.
+    /// Its extent in the resampled tensor.
     pub size: usize,
     /// Its extent afterwards.
     pub out: usize,

@@ -227,7 +227,7 @@ impl Op for SamplePoints {
 
 /// `(points, batch, dy) -> dx`: the transpose of [`SamplePoints`] with respect to the images.
 ///
-/// `dx: [images, c, size..]`, of f32 (f64 of f64): what is added up is rounded once, by who asks. Errors: as there.
+/// `dx: [images, c, size..]`, of f32 (f64 for f64): the caller rounds the sums once. Errors: as there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(points: float, batch: int, dy: float), gradient(points, dy))]
 pub struct SamplePointsGrad {

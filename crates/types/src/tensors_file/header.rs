@@ -16,7 +16,7 @@ pub(super) struct Header {
     pub(super) tensors: Vec<(String, TensorInfo)>,
 }
 
-/// Errors: what is wrong with it.
+/// Errors: the fault of the header.
 pub(super) fn parse(json: &[u8]) -> Result<Header, String> {
     let text = std::str::from_utf8(json).map_err(|e| format!("the header is not text: {e}"))?;
     let mut header: Header = serde_json::from_str(text).map_err(|e| format!("the header: {e}"))?;

@@ -8,7 +8,7 @@ use crate::export::attribute as attr;
 use crate::export::emit::Name;
 use crate::export::lower::{Cx, left_out};
 
-/// The parts of an attention: inputs `[n, t, heads, d]`, and what queries see.
+/// The parts of an attention: inputs `[n, t, heads, d]`, and the keys that queries see.
 struct Parts {
     q: Name,
     k: Name,
