@@ -56,7 +56,7 @@ enum Command {
         after_help = "The keys and values of the characters so far are kept, so a character costs one place of the network."
     )]
     Generate(Box<chars::generate::Options>),
-    /// Run a model from a file, and compare what it gives.
+    /// Run a model from a file, and compare its outputs.
     Run(Box<model::run::Options>),
     /// Compare two models layer by layer: the first value that differs.
     Compare(Box<model::compare::Compare>),
@@ -113,7 +113,7 @@ fn completions(shell: clap_complete::Shell) {
 enum TrainCommand {
     /// A residual network on 10,000 handwritten digits: 98 % and more in a minute or two on two cores.
     Digits(Box<digits::Options>),
-    /// A small GPT on a novel, character by character: it prints what it would write as it learns.
+    /// A small GPT on a novel, character by character: it prints samples of its text as it learns.
     Chars(Box<chars::Options>),
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Tolerance {
     /// Where numbers are compared: largest difference as a share of the expected number ..
     #[arg(long, value_name = "X", default_value = "1e-3", value_parser = tolerance)]
     rtol: f64,
-    /// .. and what may come to it whatever the number
+    /// .. plus this absolute difference
     #[arg(long, value_name = "X", default_value = "1e-7", value_parser = tolerance)]
     atol: f64,
 }
@@ -35,7 +35,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Of what is compared as a whole: `wrong` says how it differs.
+    /// The result of a comparison as a whole: `wrong` describes the difference.
     pub(super) fn whole(name: &str, ty: &str, wrong: Option<String>) -> Difference {
         let largest = if wrong.is_some() { f64::INFINITY } else { 0.0 };
         Difference {

@@ -56,7 +56,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// A choice and what came of it.
+/// A choice and its result.
 #[derive(Serialize)]
 struct Choice {
     options: String,

@@ -83,7 +83,7 @@ pub(crate) struct KeyOption {
 }
 
 impl KeyOption {
-    /// Errors: Io; Value for what is no key.
+    /// Errors: Io; Value for text that is no key.
     fn key(&self) -> Result<Option<Key>> {
         self.key_file.as_deref().map(read_key).transpose()
     }
@@ -224,7 +224,7 @@ impl ShapeOptions {
     }
 }
 
-/// A session of a model in a file, under a budget that may be a share of what it takes without one.
+/// A session of a model in a file, under a budget that may be a share of the peak without one.
 pub(crate) struct Loaded {
     pub(crate) session: Session,
     pub(crate) budget_bytes: Option<usize>,
@@ -296,8 +296,8 @@ fn with_stored_weights(
     Ok(session)
 }
 
-/// A folder on a disk for files that nobody keeps: that of `TMPDIR`, or /var/tmp, which outlasts the machine's memory where /tmp need
-/// not (Filesystem Hierarchy Standard 3.0, section 5.15).
+/// A folder on a disk for temporary files: that of `TMPDIR`, or /var/tmp, which outlasts the machine's memory where /tmp need not
+/// (Filesystem Hierarchy Standard 3.0, section 5.15).
 fn temporary_folder() -> Option<PathBuf> {
     let given = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let all = given.into_iter().chain([PathBuf::from("/var/tmp"), std::env::temp_dir()]);

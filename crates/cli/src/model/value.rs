@@ -41,7 +41,7 @@ impl FromStr for Input {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        // a list holds no `=`, and a file is told from a name by what comes last
+        // a list holds no `=`, and the ending tells a file from a name
         let (name, value) = text.split_once('=').map_or((None, text), |(name, value)| (Some(name.to_owned()), value));
         let value = if value.trim_start().starts_with('[') {
             let (numbers, dims) = list(value)?;

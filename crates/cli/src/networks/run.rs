@@ -115,7 +115,7 @@ impl Running {
         Ok(())
     }
 
-    /// Binds what is compiled to memory of its own, and runs that once.
+    /// Binds the compiled form to its own memory, and runs it once.
     pub(crate) fn bind(&mut self) -> Result<()> {
         if let Form::Compiled(f) = &mut self.form {
             let mut session = f.session(&self.x.iter().collect::<Vec<_>>())?;

@@ -96,7 +96,7 @@ const SMALL_IMAGE: [usize; 3] = [3, 64, 64];
 
 pub(super) type Function = Box<dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>>;
 
-/// A network on a device, and what it is applied to.
+/// A network on a device, and its inputs.
 pub(super) struct Setup {
     pub(super) f: Function,
     pub(super) x: Vec<Tensor>,

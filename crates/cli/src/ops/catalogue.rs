@@ -58,7 +58,7 @@ impl Catalogue {
         self.fixtures.get(name).copied().unwrap_or_default()
     }
 
-    /// The kinds of what is no operator, in the order of the catalogue.
+    /// The kinds of callables that are no operators, in the order of the catalogue.
     pub(super) fn kinds(&self) -> Vec<&str> {
         let mut kinds: Vec<&str> = Vec::new();
         for c in &self.callables {

@@ -8,7 +8,7 @@ use crate::output::{self, note};
 use crate::sizes::show;
 use crate::workload::Workload;
 
-/// Steps of a recording: foresight plans what it has seen twice, and follows the rest.
+/// Steps of a recording: foresight plans a step that it has seen twice, and then follows the plan.
 const STEPS: usize = 5;
 
 /// Prints a row for each budget as it is simulated.

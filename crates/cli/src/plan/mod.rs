@@ -110,7 +110,7 @@ pub(crate) struct Options {
     /// Draw the curve
     #[arg(long, value_name = "FILE", requires = "curve")]
     svg: Option<PathBuf>,
-    /// One page with table, curve and what lies where in the arena at any time
+    /// One page with the table, the curve and the contents of the arena at any time
     #[arg(long, value_name = "FILE", requires = "curve")]
     html: Option<PathBuf>,
 }

@@ -64,7 +64,7 @@ pub(crate) struct Options {
     /// Read one rank's step from a file that `--save-profile` wrote, instead of measuring it
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Write what was measured of one rank's step
+    /// Write the measurements of one rank's step
     #[arg(long, value_name = "FILE", conflicts_with = "profile")]
     save_profile: Option<PathBuf>,
     /// Examples of a rank [default: as for `remat bench` and `remat train`, or that of the profile]

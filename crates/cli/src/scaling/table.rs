@@ -30,7 +30,7 @@ fn words(bound: Bound) -> &'static str {
     }
 }
 
-/// A line on what was measured, a table, and a line on where it stops to scale.
+/// A line about the measurement, a table, and a line about the number of ranks at which scaling stops.
 pub(super) fn text(r: &Report<'_>) -> String {
     let between = r.network.between;
     let mut text = format!(

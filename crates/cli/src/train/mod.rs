@@ -1,4 +1,4 @@
-//! `remat train`: what its tasks share, from the options to the results.
+//! `remat train`: the common part of its tasks, from the options to the results.
 
 mod dry;
 mod log;
@@ -244,7 +244,8 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
 /// `--find-budget` names a budget under which a run takes no more than so many times as long.
 const FEW_TIMES: f64 = 1.5;
 
-/// `--find-budget`: what the run needs at least, and what it needs to take not much longer, without training.
+/// `--find-budget`: the smallest budget of the run, and the smallest one under which steps take not much longer, without
+/// training.
 fn find_budget<T: Task>(dry: &Dry<'_, T>, mut log: Log) -> Result<()> {
     let started = Instant::now();
     let found = dry.smallest_budget()?.ok_or_else(|| {

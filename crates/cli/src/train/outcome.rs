@@ -1,10 +1,10 @@
-//! How a run ends, and what it gave.
+//! The end of a run, and its results.
 
 use std::path::Path;
 
 use remat::runtime::MemoryFigures;
 
-/// When a run ends, and what it leaves behind.
+/// The conditions under which a run ends, and the files that it leaves.
 pub(super) struct End<'a> {
     /// The folder of its checkpoints.
     pub(super) save: Option<&'a Path>,

@@ -70,7 +70,7 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// Whether this rank has something of what is saved.
+    /// True if this rank has a part of the saved state.
     pub(super) fn take_part_in_saving(&self) -> bool {
         self.is_first() || self.divided.state
     }

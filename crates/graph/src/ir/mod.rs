@@ -1,4 +1,4 @@
-//! The graph: what is computed from what, with the fact of every value.
+//! The graph: values, the nodes that compute them, and the fact of every value.
 //!
 //! A [`Graph`] is immutable. It is made by a [`Builder`], read from text or a file, or made from another graph by a
 //! [`Patch`]; each way ends in [`Graph::verify`], so a graph in hand is a valid one. Ids are indices into its arena and
@@ -270,8 +270,8 @@ impl Graph {
         self.states.iter().map(|s| self.fact(s.value).bytes()).sum()
     }
 
-    /// Puts what `f` gives in place of each constant that nobody else holds: the same tensor in other memory, whose old
-    /// memory is free before the next one's turn. Errors: those of `f`; Internal for another type.
+    /// Replaces each constant that has no other holder by the result of `f`: the same tensor in other memory. The old
+    /// memory is freed before the next constant is moved. Errors: those of `f`; Internal for another type.
     pub fn move_constants(&mut self, mut f: impl FnMut(&mut HostTensor) -> Result<Option<HostTensor>>) -> Result<()> {
         for v in &mut self.values {
             if let Origin::Constant(data) = &mut v.origin

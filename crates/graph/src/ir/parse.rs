@@ -40,7 +40,7 @@ fn fault(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Format, text.into())
 }
 
-/// The beginning of what is there instead of what should be.
+/// The beginning of the unexpected text.
 fn short(s: &str) -> String {
     const SHOWN: usize = 40;
     s.chars().take(SHOWN).collect()

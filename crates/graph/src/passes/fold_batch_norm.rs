@@ -130,7 +130,7 @@ impl Product {
         (known && constant(g, weight).is_some()).then_some(channels)
     }
 
-    /// The weight with the scale in it, and what is to be added to each channel.
+    /// The weight with the scale in it, and the bias of each channel.
     fn scaled(&self, g: &Graph, a: &Affine) -> Option<(HostTensor, Option<HostTensor>)> {
         let (n, at_axis) = (g.node(self.node), self.channels.output_axis);
         let (weight, y) = (constant(g, n.x[self.channels.input])?, g.fact(n.y[0]));

@@ -98,7 +98,8 @@ pub struct PassCx<'a> {
     pub options: &'a PassOptions,
     /// The device that the graph is for.
     pub target: &'a dyn Target,
-    /// The threads for what is computed beforehand: as many as the graph will run with, for bits depend on their number.
+    /// The threads for constants that passes compute. There are as many as the graph will run with, since some bits may depend on
+    /// their number.
     pub pool: &'a Pool,
 }
 
@@ -174,7 +175,7 @@ pub struct Applied {
 /// More rounds than any chain of rewrites needs; a pass that undoes another would go on for ever.
 const MAX_ROUNDS: usize = 64;
 
-/// The graph after all passes of the options' level, and what they did.
+/// The graph after all passes of the options' level, and a report of each pass.
 ///
 /// Errors: those of a patch that does not fit, which is a fault of a pass.
 pub fn optimize(g: Graph, cx: &PassCx<'_>) -> Result<(Graph, Vec<Applied>)> {

@@ -68,7 +68,7 @@ impl Lifetimes {
     }
 }
 
-/// A step that reads what is not there.
+/// A step that reads a missing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// Position in the sequence; its length for an output of the problem.

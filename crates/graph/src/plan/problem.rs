@@ -252,7 +252,7 @@ impl Problem {
         self.storages.iter().filter(|s| s.producer.is_none()).map(|s| s.padded).sum()
     }
 
-    /// Where the planner keeps what it finds out about the problem's memory: it costs more than a plan.
+    /// The planner's cache of the problem's memory floor, which costs more than a plan.
     pub(crate) fn floor(&self, may_spill: bool) -> &OnceLock<Floor> {
         &self.floors[usize::from(may_spill)]
     }

@@ -1,4 +1,4 @@
-//! A schedule as data: steps with offsets, and what is claimed about them.
+//! A schedule as data: steps with offsets, and the claims about them.
 //!
 //! Claims are the planner's; [`super::check::check`] believes none of them.
 
@@ -47,7 +47,7 @@ pub struct Schedule {
     pub budget_bytes: u64,
     /// End of the highest block, at most the budget.
     pub arena_bytes: u64,
-    /// Compute steps together, and what of spilling is not hidden behind them.
+    /// The time of compute steps, and of copies that are not hidden behind them.
     pub time_ns: u64,
     /// Each operator once.
     pub base_time_ns: u64,

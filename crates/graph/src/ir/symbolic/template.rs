@@ -159,7 +159,7 @@ impl Params {
         Params::float(&values, low, |v| v)
     }
 
-    /// Of fractions, which `round` rounds to what was stored.
+    /// For fractions, which `round` rounds to the stored type.
     fn float(values: &[f64], low: &[usize], round: impl Fn(f64) -> f64) -> Option<Params> {
         let exact = |n: f64| n.fract() == 0.0 && n.abs() < (1u64 << f64::MANTISSA_DIGITS) as f64;
         if let Some(whole) = values.iter().map(|v| exact(*v).then_some(*v as i64)).collect::<Option<Vec<i64>>>() {
@@ -224,7 +224,7 @@ fn constant(like: &HostTensor, number: &Params, sizes: &[usize]) -> Result<HostT
     HostTensor::from_f64_slice(&[v], like.dtype(), like.shape().clone())
 }
 
-/// A text cut into numbers and what stands between them. What is no number of JSON (`007`) stays text.
+/// A text cut into numbers and the texts between them. A numeral that is no JSON number (`007`) stays text.
 fn parts(text: &str) -> Vec<Json> {
     let mut all: Vec<Json> = Vec::new();
     let mut rest = text;

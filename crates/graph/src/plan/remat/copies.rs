@@ -1,9 +1,9 @@
 //! The search where storages may be copied out and back, which is fetching them instead of making them again.
 //!
-//! What a fetch costs depends on everything else: nothing if all copies hide behind computation, all of its time if none
+//! The cost of a fetch depends on all other copies: nothing if all copies hide behind computation, all of its time if none
 //! does. So sequences are made for several guesses (`PRICES`) and for less than the budget ([`ROOMS`]): where a sequence
 //! fills the budget, a copy has no room to come early or to leave late. Each is then timed with its copies by the format's
-//! clock (`spill`), and what takes least is ruined and repaired, as in `search`.
+//! clock (`spill`), and the fastest is ruined and repaired, as in `search`.
 
 use super::Planner;
 use super::emit::Laid;

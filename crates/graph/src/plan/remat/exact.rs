@@ -1,8 +1,9 @@
-//! The optimum of small problems, in any order of execution, by A* over what ran and what is resident.
+//! The optimum of small problems, in any order of execution, by A* over the sets of executed units and resident storages.
 //!
-//! From a state, a unit runs whose inputs are resident. What must go for its outputs is one of the minimal sets that make
-//! enough room: to let go of more, or sooner, is never better, as it can be done later at no cost. The estimate of what
-//! is left is the time of the units that have not run: it never overestimates and never drops by more than a step costs.
+//! From a state, a unit runs whose inputs are resident. Its outputs need room, so one of the minimal sets that make
+//! enough room must go. Freeing more, or sooner, is never better, as it can be done later at no cost. The estimate of the
+//! remaining time is the time of the units that have not run: it never overestimates and never drops by more than a step
+//! costs.
 //!
 //! Bytes are counted, not offsets: the optimum bounds every schedule, and is one if its arena fits.
 

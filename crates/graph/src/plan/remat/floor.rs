@@ -43,7 +43,7 @@ struct Rung {
 /// Units in order, and their arena.
 pub(super) type Witness = (Vec<u32>, Laid);
 
-/// A schedule within the planner's budget; or what is known of the problem, if there is none.
+/// A schedule within the planner's budget; or the known facts of the problem, if there is none.
 pub(super) fn within(planner: &Planner, least: u64) -> Result<Witness, Floor> {
     if let Some(known) = planner.known_floor().and_then(|cell| cell.get()) {
         return known.within(planner);
@@ -219,7 +219,7 @@ impl Walk {
         false
     }
 
-    /// Down by halves between the bound and what is known, or from where nothing is found.
+    /// Bisects between the bound and the best known sequence; starts again above a goal at which nothing is found.
     fn by_halves(&self, known: &mut State, visit: Visit<'_>) -> bool {
         let mut low = self.least;
         loop {
@@ -241,7 +241,7 @@ impl Walk {
         }
     }
 
-    /// A sequence within `goal`: from what is known, from the orders without recomputation, by the published heuristics.
+    /// A sequence within `goal`: from the best known one, from the orders without recomputation, by the published heuristics.
     fn found(&self, known: &State, goal: u64) -> Option<State> {
         let repaired = |start: &State, part: f64, reach: f64| {
             let lower = ((goal as f64 * part) as u64).max(self.least);
@@ -317,7 +317,7 @@ impl Walk {
         false
     }
 
-    /// A repair that aims at `lower`; what it has room for below `goal` is not made again.
+    /// A repair that aims at `lower`; values that fit below `goal` are kept instead of recomputed.
     fn repaired(&self, mut state: State, (lower, goal): (u64, u64), style: Style, rng: &mut Rng) -> Option<State> {
         repair(&self.m, &mut state, lower, style, self.deadline(), rng).ok()?;
         relax(&self.m, &mut state, goal, self.deadline());

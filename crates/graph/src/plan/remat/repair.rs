@@ -28,7 +28,7 @@ pub(crate) struct Deadline<'w> {
     pub(crate) until: Option<Tick>,
     /// By the sequence's own time.
     pub(crate) longest_ns: u64,
-    /// By what was looked at.
+    /// A limit of looks.
     pub(crate) work: Option<&'w Work>,
 }
 
@@ -167,7 +167,7 @@ struct Search<'m> {
 /// How a storage that was given up comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It is made again, and what that needs too.
+    /// Recompute it, and its missing inputs.
     Make,
     /// It is made again from inputs that are held.
     Hold,
@@ -207,7 +207,7 @@ impl Search<'_> {
             moves.truncate(most);
         }
         moves.sort_by(|a, b| a.score.total_cmp(&b.score));
-        // Half of what is to be done: the rest is weighed with this done.
+        // Half of the excess. The choice for the rest sees the result.
         let mut to_do = (state.load[step as usize] - self.budget) / 2;
         let is_first_or_needed = |mv: &Move| {
             let is_needed = to_do > 0;
@@ -336,7 +336,7 @@ impl Search<'_> {
         ways.min_by_key(|&u| self.m.units[u as usize].time_ns)
     }
 
-    /// The next execution of `u`, if there is room to hold what it makes from `at` on instead.
+    /// The next execution of `u`, if there is room to hold its outputs from `at` on instead.
     fn can_replace(&self, state: &State, u: u32, at: u32) -> Option<u32> {
         let outputs = &self.m.units[u as usize].outputs;
         let later = state.instance_after(*outputs.first()?, at)?.start;
