@@ -1,9 +1,8 @@
 """Learning rates as functions of the step, and one that follows a measurement."""
-import json
 from typing import Any, Dict, List
 
 from . import _remat
-from ._support import options_json, plain
+from ._support import plain
 
 
 class Schedule:
@@ -17,15 +16,18 @@ class Schedule:
 
     def __init__(self, of: Dict[str, Any]):
         self._of = of
-        self.at(0)  # a wrong option is told here
+        self._schedule = _remat._Schedule(of)
 
     def at(self, step: int) -> float:
         """The learning rate of a step."""
-        return _remat.schedule_at(options_json(self._of), step)
+        return self._schedule.at(step)
 
     def after_warmup(self, steps: int) -> "Schedule":
         """This schedule behind so many steps in which the rate grows to its first."""
         return Schedule({"warmup": {"steps": steps, "then": self._of}})
+
+    def __reduce__(self) -> Any:
+        return Schedule, (self._of,)
 
     def __repr__(self) -> str:
         return f"Schedule({self._of})"
@@ -184,7 +186,7 @@ class Plateau:
             "maximize": mode == "max", "factor": factor, "patience": patience, "threshold": threshold,
             "relative": threshold_mode == "rel", "cooldown": cooldown, "min": min_lr, "eps": eps,
         }
-        self._of = _remat._Plateau(plain(lr), options_json(options))
+        self._of = _remat._Plateau(plain(lr), options)
 
     @property
     def lr(self) -> float:
@@ -202,8 +204,9 @@ class Plateau:
 
     def state_dict(self) -> Dict[str, Any]:
         """Options and position, for `load_state_dict`, which may be the `user` of a `Checkpoint`."""
-        return json.loads(self._of.get_state())
+        state: Dict[str, Any] = self._of.get_state()
+        return state
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave. Errors: ValueError."""
-        self._of.set_state(json.dumps(state))
+        self._of.set_state(state)

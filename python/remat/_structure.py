@@ -57,7 +57,7 @@ def same(a: Any, b: Any) -> bool:
 
 def _is_record(x: Any) -> bool:
     # a module that is one is told by identity, as every other
-    return dataclasses.is_dataclass(x) and not isinstance(x, type) and not hasattr(type(x), "_named_state")
+    return dataclasses.is_dataclass(x) and not isinstance(x, type) and not hasattr(type(x), "_library_state")
 
 
 def _fields(x: Any) -> List[Tuple[str, Any]]:

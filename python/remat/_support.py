@@ -1,7 +1,5 @@
 """What the parts of the package share: types of arguments, the default device and generator."""
 import atexit
-import json
-import math
 import os
 import sys
 import threading
@@ -104,23 +102,6 @@ def size_text(n: float) -> str:
 def plain(x: Any) -> Any:
     """A number of NumPy's, or a tensor of one number, as Python's; everything else as it is."""
     return x.item() if getattr(x, "shape", None) == () and hasattr(x, "item") else x
-
-
-def options_json(options: Any) -> str:
-    """Options as JSON, numbers of NumPy's as Python's. Errors: ValueError for what is not finite; TypeError naming what is no option."""
-    if isinstance(options, dict):
-        for name, value in options.items():
-            value = plain(value)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"`{name}` is {value}, must be finite")
-
-    def other(x: Any) -> Any:
-        number = plain(x)
-        if number is x:
-            raise TypeError(f"{x!r} is no option: options are numbers, texts, and lists of them")
-        return number
-
-    return json.dumps(options, default=other)
 
 
 def required(value: Any, function: str, name: str) -> None:

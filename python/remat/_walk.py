@@ -338,7 +338,7 @@ class Walk:
         self._later(kind, kind.__name__)
         of = getattr(x, "__dict__", None)
         if isinstance(of, dict):
-            if x.__dict__ is of and (not is_library(kind.__module__) or hasattr(kind, "_named_state")):
+            if x.__dict__ is of and (not is_library(kind.__module__) or hasattr(kind, "_library_state")):
                 self.guards.kind(x, path, id(x) in self._arguments)
             self._attributes(x, path, of)
             asked = set(self._asked if _is_asked_in_need(kind) else self._optional())

@@ -11,15 +11,13 @@ blocks, `net.head = remat.nn.Linear(512, 7)`, or `net.fc` as torchvision's netwo
 >>> remat.models.ResNet.configs()["resnet50"]["blocks"]
 [3, 4, 6, 3]
 """
-import json
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _functions, _remat
 from ._autograd import no_grad
-from ._remat import Device, Generator, Tensor
+from ._remat import Device, Generator, KvCache, Tensor
 from ._support import DTypeLike
-from .nn.attention import KvCache
-from .nn.layers import _Native, _Several
+from .nn.calls import MultiInput, OneInput
 
 __all__ = [
     "Bert", "ConvNeXt", "DenseNet", "DiffusionUNet", "EfficientNet", "Gpt", "Llama", "LstmLm", "MobileNetV2", "MobileNetV3",
@@ -28,7 +26,7 @@ __all__ = [
 
 
 def _configs(kind: str) -> Dict[str, Dict[str, Any]]:
-    configs: Dict[str, Dict[str, Any]] = json.loads(_remat.network_configs(kind))
+    configs: Dict[str, Dict[str, Any]] = _remat.network_configs(kind)
     return configs
 
 
@@ -56,7 +54,7 @@ class _Network:
         generator: Optional[Generator] = None, **changes: Any,
     ):
         fields = _chosen(self.KIND, self.DEFAULT if config is None else config, changes)
-        super().__init__(self.KIND, fields, device, dtype, generator)  # type: ignore[call-arg]
+        self._make(device, dtype, generator, fields)  # type: ignore[attr-defined]
 
     @classmethod
     def configs(cls) -> Dict[str, Dict[str, Any]]:
@@ -66,10 +64,11 @@ class _Network:
     @property
     def config(self) -> Dict[str, Any]:
         """The fields that it was made of."""
-        return dict(self._options)  # type: ignore[attr-defined]
+        options: Dict[str, Any] = self._options  # type: ignore[attr-defined]
+        return options
 
 
-class _OneTensor(_Network, _Native):
+class _OneTensor(_Network, OneInput):
     """A network of one tensor."""
 
 
@@ -215,7 +214,7 @@ class Transformer(_OneTensor):
     KIND, DEFAULT = "transformer", "transformer"
 
 
-class Vae(_Network, _Several):
+class Vae(_Network, MultiInput):
     """A variational autoencoder (Kingma and Welling, ICLR 2014) of examples `[n, inputs]` with elements in 0 to 1.
 
     >>> import remat
@@ -242,7 +241,7 @@ class Vae(_Network, _Several):
         return self._call(None, None, code)[0]
 
 
-class DiffusionUNet(_Network, _Several):
+class DiffusionUNet(_Network, MultiInput):
     """What tells the noise of a noisy image (Ho et al., NeurIPS 2020): `[n, channels, h, w]` and steps `[n]` to `[n, channels, h, w]`.
 
     Sizes: `ddpm_small`, `ddpm_cifar10`.
@@ -260,7 +259,7 @@ class DiffusionUNet(_Network, _Several):
         return self._call(x, steps)[0]
 
 
-class LstmLm(_Network, _Several):
+class LstmLm(_Network, MultiInput):
     """A language model of LSTM layers (Zaremba et al., 2014): tokens `[n, t]` to logits `[n, t, vocabulary]`.
 
     Sizes: `lstm_small`, `lstm_medium`, `lstm_large`.
@@ -281,7 +280,7 @@ class LstmLm(_Network, _Several):
         return y, (h, c)
 
 
-class Bert(_Network, _Several):
+class Bert(_Network, MultiInput):
     """A transformer that reads both ways (Devlin et al., NAACL 2019): tokens `[n, t]` to `[n, t, width]`.
 
     Sizes: `bert_base`, `bert_large`. Weights: `huggingface/bert`.
@@ -304,18 +303,18 @@ class Bert(_Network, _Several):
         return self._call(None, None, None, y)[0]
 
 
-class _Texts(_Network, _Several):
+class _Texts(_Network, MultiInput):
     """A network that goes on with texts."""
 
     def forward(self, tokens: Tensor, cache: Optional[KvCache] = None) -> Tensor:
         """Logits `[n, t, vocabulary]` of what follows each token of `[n, t]`. With a `cache`, of tokens that follow those of it, to
         which they are added; nothing is dropped then. Errors: ShapeError for more tokens than there are positions, or room."""
-        return self._call(tokens)[0] if cache is None else self._layer.forward_cached(tokens, cache._of)
+        return self._call(tokens)[0] if cache is None else self._layer.forward_cached(tokens, cache)
 
     def cache(self, batch: int, places: int) -> KvCache:
         """Room for the keys and values of `batch` texts of `places` tokens; of a `Gpt` of as many as it has positions. Errors:
         BudgetError."""
-        return KvCache(self._layer.cache(batch, places))
+        return self._layer.cache(batch, places)
 
     def generate(
         self, tokens: Tensor, count: int, temperature: float = 1.0, top_k: Optional[int] = None,

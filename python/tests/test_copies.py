@@ -72,6 +72,27 @@ def test_layers_over_layers_are_copied(device, copied, make):
 
 
 @copies
+@pytest.mark.parametrize("make", [lambda l: nn.WeightNorm(l), lambda l: nn.SpectralNorm(l)], ids=["weight_norm", "spectral_norm"])
+def test_a_layer_over_another_has_what_that_had(device, copied, make):
+    made = copied(make(nn.Linear(3, 2)))
+    made.bias.set_(remat.full((2,), 7.0))
+    assert made(remat.zeros(1, 3)).tolist() == [[7.0, 7.0]], "the bias that is shown is the one that is added"
+    assert "layer=Linear(inputs=3, outputs=2, bias=True), name=weight" in repr(made)
+
+
+@copies
+def test_an_option_that_was_changed_stays_so(device, copied):
+    norm = nn.BatchNorm1d(1)
+    norm.momentum = 0.5
+    drop = nn.Dropout(0.5)
+    drop.p = 0.0
+    for made in (copied(norm), norm.to("float64")):
+        made(remat.ones(4, 1, dtype=made.weight.dtype))
+        assert made.running_mean.tolist() == [0.5] and made.momentum == 0.5 and "momentum=0.5" in repr(made)
+    assert bool((copied(drop)(remat.ones(64)) == 1).all())
+
+
+@copies
 @pytest.mark.parametrize("make", [
     lambda p: optim.SGD(p, lr=0.5, momentum=0.9), lambda p: optim.Adam(p, lr=0.5), lambda p: optim.RMSprop(p, lr=0.5),
 ], ids=["sgd", "adam", "rmsprop"])

@@ -7,13 +7,26 @@ import pytest
 
 import remat
 
-SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "make_python_operators.py"
+SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 
 
-@pytest.mark.skipif(not SCRIPT.exists(), reason="not in a clone of the repository")
-def test_operators_are_those_of_the_catalogue():
-    done = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True)
+@pytest.mark.skipif(not SCRIPTS.exists(), reason="not in a clone of the repository")
+@pytest.mark.parametrize("script", ["make_python_operators.py", "make_python_layers.py"])
+def test_what_is_made_is_what_the_script_makes_now(script):
+    done = subprocess.run([sys.executable, str(SCRIPTS / script), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_layer_that_is_made_of_its_defaults_has_those_of_its_declaration():
+    for of in remat._remat.layer_classes():
+        made = inspect.signature(getattr(remat.nn, of["name"])).parameters
+        told = [(name, default) for name, _, has_default, default in of["arguments"] if has_default]
+        assert [name for name, *_ in of["arguments"] if name != "*"] == list(made), of["name"]
+        for name, default in told:
+            python = made[name].default
+            while isinstance(default, list):
+                default = default[0]
+            assert default == python and type(default) is type(python), (of["name"], name)
 
 
 def test_every_operator_has_a_row_and_a_text():

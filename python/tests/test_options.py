@@ -235,6 +235,27 @@ def test_numbers_of_numpy_are_options(device):
         optim.SGD(nn.Linear(1, 1), lr=math.nan)
     with pytest.raises(TypeError, match="no option"):
         optim.SGD(nn.Linear(1, 1), lr=object())
+    with pytest.raises(ValueError, match="`p` is nan"):
+        nn.Dropout(math.nan)
+    assert nn.Pad2d(np.array([[1, 0], [0, 2]]))(remat.ones(1, 1)).shape == (2, 3)
+    assert nn.LayerNorm(range(2, 4))(remat.rand(2, 3)).shape == (2, 3)
+    assert nn.Embedding(4, 2, padding_idx=remat.tensor(1)).padding_idx.item() == 1
+    with pytest.raises(TypeError, match="`padding_idx` is wrong"):
+        nn.Embedding(4, 2, padding_idx=2**70)
+
+
+def test_one_of_several_things_is_told_with_all_of_them(device):
+    for wrong, text in (
+        (lambda: nn.RNN(2, 3, nonlinearity="gelu"), "nonlinearity is `tanh` or `relu`, not `gelu`"),
+        (lambda: nn.EmbeddingBag(2, 3, mode="least"), "mode is `sum`, `mean` or `max`, not `least`"),
+        (lambda: nn.EncoderBlock(4, 2, activation="tanh"), "activation is `relu` or `gelu`, not `tanh`"),
+        (lambda: nn.Conv1d(1, 1, 3, padding="valid"), "padding is numbers or `same`, not `valid`"),
+    ):
+        with pytest.raises(ValueError) as e:
+            wrong()
+        assert str(e.value) == text
+    with pytest.raises(TypeError, match="`classes` is wrong: invalid type.*a whole number"):
+        remat.models.ResNet("resnet18", classes="many")
 
 
 def test_a_batch_norm_without_momentum_counts_all_batches(device):
@@ -350,3 +371,13 @@ def test_an_optimiser_refuses_names_that_it_does_not_know(name, device):
     if name != "Optimizer":
         with pytest.raises((TypeError, ValueError), match="nobody_knows"):
             getattr(optim, name)([nn.Parameter(remat.ones(2))], lr=0.1, nobody_knows=1)
+
+
+def test_options_that_a_convolution_does_not_have_are_refused():
+    """They were taken and did nothing."""
+    with pytest.raises(TypeError, match="output_padding"):
+        remat.nn.Conv2d(1, 1, 3, output_padding=1)
+    with pytest.raises(ValueError, match="no `same`"):
+        remat.nn.ConvTranspose2d(1, 1, 3, padding="same")
+    layer = remat.nn.ConvTranspose2d(1, 1, 3, stride=2, output_padding=1)
+    assert layer(remat.ones(1, 1, 4, 4)).shape == (1, 1, 10, 10)

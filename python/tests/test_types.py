@@ -153,7 +153,7 @@ def test_examples_of_what_is_compiled_run():
     """pytest runs those of Python files; these are of compiled classes and their methods."""
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     ran = 0
-    for thing in (remat.Tensor, remat.nn.Parameter, remat.Device, remat.Generator, remat.dtype):
+    for thing in (remat.Tensor, remat.nn.Parameter, remat.nn.KvCache, remat.Device, remat.Generator, remat.dtype):
         texts = [(thing.__name__, thing.__doc__)]
         texts += [(f"{thing.__name__}.{n}", getattr(f, "__doc__", None)) for n, f in vars(thing).items() if not inspect.isfunction(f)]
         for name, text in texts:

@@ -22,30 +22,41 @@ use order::{At, NONE, Node, Order, State};
 
 /// The multiple at which blocks start and end: a property of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alignment(usize);
+pub struct Alignment {
+    /// Of the unit, to base 2: the arena divides by it for each block.
+    log2: u32,
+}
 
 impl Alignment {
     /// That of the host's memory: a cache line, and the width of an AVX-512 load.
-    pub const HOST: Alignment = Alignment(64);
+    pub const HOST: Alignment = Alignment { log2: 6 };
 
     /// `None` unless `bytes` is a power of two of at least 64, which offsets of the host's tensors are multiples of.
     pub const fn new(bytes: usize) -> Option<Alignment> {
-        if bytes.is_power_of_two() && bytes >= Alignment::HOST.0 { Some(Alignment(bytes)) } else { None }
+        match bytes.is_power_of_two() && bytes >= Alignment::HOST.bytes() {
+            true => Some(Alignment { log2: bytes.ilog2() }),
+            false => None,
+        }
     }
 
     /// Bytes of a unit.
     pub const fn bytes(self) -> usize {
-        self.0
+        1 << self.log2
+    }
+
+    /// The number of whole units in `bytes`.
+    pub const fn units(self, bytes: usize) -> usize {
+        bytes >> self.log2
     }
 
     /// `bytes` rounded up to whole units; saturates instead of overflowing.
     pub const fn pad(self, bytes: usize) -> usize {
-        bytes.saturating_add(self.0 - 1) / self.0 * self.0
+        self.cut(bytes.saturating_add(self.bytes() - 1))
     }
 
     /// `bytes` rounded down to whole units.
     pub const fn cut(self, bytes: usize) -> usize {
-        bytes / self.0 * self.0
+        self.units(bytes) << self.log2
     }
 }
 
@@ -154,7 +165,7 @@ impl Arena {
     /// An arena over `0..capacity`, rounded down to whole units of `alignment`.
     pub fn new(capacity: usize, alignment: Alignment) -> Self {
         let mut a = Arena { alignment, ..Arena::default() };
-        a.kept.resize_with(KEPT_MAX_BYTES / alignment.0 + 1, Default::default);
+        a.kept.resize_with(alignment.units(KEPT_MAX_BYTES) + 1, Default::default);
         a.grow(capacity);
         a
     }
@@ -199,7 +210,7 @@ impl Arena {
         if want == 0 {
             return Some(Block::empty());
         }
-        let kept = self.kept.get_mut(want / self.alignment.0).and_then(|k| k[end as usize].pop());
+        let kept = self.kept.get_mut(self.alignment.units(want)).and_then(|k| k[end as usize].pop());
         let at = match kept {
             Some(at) => {
                 self.kept_count -= 1;
@@ -309,7 +320,7 @@ impl Arena {
         self.padding -= block.bytes - asked;
         n.state = State::Kept;
         if block.bytes <= KEPT_MAX_BYTES && self.kept_count < KEPT_MAX {
-            self.kept[block.bytes / self.alignment.0][n.end as usize].push(block.at);
+            self.kept[self.alignment.units(block.bytes)][n.end as usize].push(block.at);
             self.kept_count += 1;
         } else {
             self.merge(block.at);
@@ -444,14 +455,14 @@ impl Arena {
     #[cfg(test)]
     fn kept_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         let kept = self.order.iter().filter(|(_, n)| n.state == State::Kept);
-        kept.map(|(_, n)| (n.start / self.alignment.0, (n.start + n.bytes) / self.alignment.0))
+        kept.map(|(_, n)| (self.alignment.units(n.start), self.alignment.units(n.start + n.bytes)))
     }
 
     /// Checks the invariants of the module's note; for tests.
     pub fn verify(&self) -> Result<(), String> {
         let (mut end, mut used, mut free, mut kept, mut last) = (0, 0, 0, 0, None);
         for (at, n) in self.order.iter() {
-            if n.start != end || n.bytes == 0 || !n.bytes.is_multiple_of(self.alignment.0) {
+            if n.start != end || n.bytes == 0 || !n.bytes.is_multiple_of(self.alignment.bytes()) {
                 return Err(format!("{n:?} does not continue at {end}"));
             }
             end += n.bytes;
@@ -464,7 +475,7 @@ impl Arena {
                 State::Used(_) => true,
                 State::Free => last != Some(State::Free) && self.free.contains(&(n.bytes, n.start, at)),
                 State::Kept => {
-                    self.kept.get(n.bytes / self.alignment.0).is_some_and(|k| k[n.end as usize].contains(&at))
+                    self.kept.get(self.alignment.units(n.bytes)).is_some_and(|k| k[n.end as usize].contains(&at))
                 }
             };
             if !listed {

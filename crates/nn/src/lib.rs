@@ -42,8 +42,6 @@ pub use module::{Layer, Module};
 pub use optim::*;
 pub use parameter::{Parameter, Role};
 pub use remat_derive::{Module, calc};
-#[expect(deprecated, reason = "the name of before")]
-pub use remat_tensor::Taps;
 pub use remat_tensor::{
     Attend, BagMode, Bags, BatchStatistics, Between, Beyond, ConvParams, Divisor, Interpolate, InterpolateOptions,
     Nonlinearity, PadMode, Padding, Patches, Pooling, QueryPlace, Reduction, Sizes, Windows,

@@ -85,18 +85,29 @@ impl Input {
 pub(crate) struct TypeAttributes {
     /// Where `remat-ops` is found.
     pub(crate) krate: Path,
+    /// A field that is not given is as the type's `Default` has it.
+    pub(crate) has_default: bool,
     inputs: Vec<Input>,
     gradient: Vec<Ident>,
 }
 
 impl TypeAttributes {
     pub(crate) fn of(attributes: &[Attribute]) -> Result<Self> {
-        let mut all = TypeAttributes { krate: parse_quote!(::remat_ops), inputs: Vec::new(), gradient: Vec::new() };
+        let mut all = TypeAttributes {
+            krate: parse_quote!(::remat_ops),
+            has_default: false,
+            inputs: Vec::new(),
+            gradient: Vec::new(),
+        };
         for a in attributes.iter().filter(|a| a.path().is_ident("op")) {
             a.parse_nested_meta(|meta| {
                 if meta.path.is_ident("crate") {
                     meta.input.parse::<Token![=]>()?;
                     all.krate = meta.input.call(Path::parse_mod_style)?;
+                    return Ok(());
+                }
+                if meta.path.is_ident("default") {
+                    all.has_default = true;
                     return Ok(());
                 }
                 let list;
@@ -106,7 +117,7 @@ impl TypeAttributes {
                 } else if meta.path.is_ident("gradient") {
                     all.gradient.extend(Punctuated::<Ident, Token![,]>::parse_terminated(&list)?);
                 } else {
-                    return Err(meta.error("expected `inputs(..)`, `gradient(..)` or `crate = path`"));
+                    return Err(meta.error("expected `inputs(..)`, `gradient(..)`, `default` or `crate = path`"));
                 }
                 Ok(())
             })?;

@@ -20,6 +20,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// * `#[param(flatten)]`: the field's own parameters stand among these.
 /// * `#[op(inputs(x: float, index: int, mask?: bool, rest..: any), gradient(x))]` on the struct: the inputs, their classes of
 ///   dtypes, and those that have a gradient. `?` marks one that may be left out, `..` any number.
+/// * `#[op(default)]` on the struct: a field that is not given is as the struct's `Default` has it.
 /// * `#[op(crate = path)]`: where `remat-ops` is found, if not at `::remat_ops`.
 #[proc_macro_derive(Params, attributes(param, op))]
 pub fn derive_params(input: TokenStream) -> TokenStream {

@@ -17,7 +17,7 @@ pub(crate) fn params(input: &DeriveInput) -> Result<TokenStream> {
     }
     let attributes = TypeAttributes::of(&input.attrs)?;
     let (krate, inputs, about) = (&attributes.krate, attributes.inputs()?, text(&input.attrs));
-    let fields = data.fields.iter().map(|f| field(f, krate)).collect::<Result<Vec<_>>>()?;
+    let fields = data.fields.iter().map(|f| field(f, &attributes)).collect::<Result<Vec<_>>>()?;
     let (describe, write, read) =
         (fields.iter().map(|f| &f.describe), fields.iter().map(|f| &f.write), fields.iter().map(|f| &f.read));
     let (name, generics) = (&input.ident, bounded(&input.generics, &data.fields, krate));
@@ -96,7 +96,8 @@ struct FieldCode {
     read: TokenStream,
 }
 
-fn field(field: &Field, krate: &Path) -> Result<FieldCode> {
+fn field(field: &Field, of: &TypeAttributes) -> Result<FieldCode> {
+    let krate = &of.krate;
     let (name, ty) = (field.ident.as_ref().expect("fields without names were refused"), &field.ty);
     let attributes = FieldAttributes::of(&field.attrs)?;
     if attributes.flatten {
@@ -106,15 +107,21 @@ fn field(field: &Field, krate: &Path) -> Result<FieldCode> {
             read: quote!(#name: #krate::schema::ParamFields::read(from)?),
         });
     }
-    let key = attributes.rename.map_or(name.to_string(), |name| name.value());
+    let own = name.to_string();
+    let key = attributes.rename.map_or(own.clone(), |name| name.value());
     let about = text(&field.attrs);
     let since = attributes.since.map_or(quote!(1), |s| quote!(#s));
     let default = match attributes.default {
         Some(value) => quote!(::core::option::Option::Some(|| -> #ty { #value })),
+        None if of.has_default => {
+            quote!(::core::option::Option::Some(|| -> #ty { <Self as ::core::default::Default>::default().#name }))
+        }
         None => quote!(<#ty as #krate::schema::ParamValue>::DEFAULT),
     };
     Ok(FieldCode {
-        describe: quote!(all.push(#krate::schema::Param::new::<#ty>(#key, #about, #default, #since));),
+        describe: quote! {
+            all.push(#krate::schema::Param::new::<#ty>(#key, #about, #default, #since).in_field(#own));
+        },
         write: quote!(#krate::schema::SerializeMap::serialize_entry(to, #key, &self.#name)?;),
         read: quote!(#name: from.take::<#ty, __E>(#key, #default)?),
     })

@@ -237,12 +237,6 @@ impl GradCx<'_> {
         Ok(self.x.iter().map(|x| dvalues.get(x).copied()).collect())
     }
 
-    /// The name of before.
-    #[deprecated(note = "renamed to `grad_via_composite`")]
-    pub fn through(&self, build: impl FnOnce(&Self, &[Var]) -> Result<SmallVec<[Var; 2]>>) -> Result<Grads> {
-        self.grad_via_composite(build)
-    }
-
     fn accumulate(&self, into: &mut FxHashMap<Var, Var>, v: Var, g: Var) -> Result<()> {
         let sum = match into.get(&v) {
             Some(&have) => self.apply(crate::pointwise::Binary { f: crate::pointwise::BinaryFn::Add }, &[have, g])?,

@@ -39,18 +39,13 @@ pub mod shape;
 pub mod spectral;
 #[cfg(feature = "samples")]
 pub mod testing;
+pub mod trees;
 pub mod vision;
-
-/// Now [`cpu`].
-#[deprecated(note = "it is `remat_ops::cpu`")]
-pub mod blocked {
-    pub use crate::cpu::*;
-}
 
 pub use apply::Apply;
 pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradBuilder, GradCx, Grads, Node, SaveMask, Var};
 pub use eval::{EvalCx, In, Out};
 pub use host::{eval_inline, eval_on_host, fold};
-pub use op::{Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef, WeightChannels};
+pub use op::{Class, Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef, WeightChannels};
 pub use registry::{Entry, Family, Registry, families};
 pub use sample::{Expect, GradCheck, Sample, Tolerance};

@@ -68,6 +68,38 @@ pub struct WeightChannels {
     pub output_axis: usize,
 }
 
+/// The kind of an op, as passes see it, beside its facts.
+#[derive(Clone, Debug)]
+pub enum Class {
+    /// A step of a chain of pointwise ops.
+    Pointwise(Pointwise),
+    /// Output 0 is input 0, repeated along axes that it does not have or has with extent 1.
+    Broadcast,
+    /// Nothing.
+    Other,
+}
+
+impl Class {
+    /// The range into which an op of one input moves its elements, if that is all it does.
+    pub fn clamp_range(&self) -> Option<[Scalar; 2]> {
+        let Class::Pointwise(p) = self else { return None };
+        p.clamp_range()
+    }
+
+    /// The dtype to which an op converts its one input, if that is all it does.
+    pub fn casts_to(&self) -> Option<DType> {
+        match self {
+            Class::Pointwise(Pointwise::Cast(cast)) => Some(cast.dtype),
+            _ => None,
+        }
+    }
+
+    /// True if an input of f32 beside others of 16-bit floats enters as it is.
+    pub fn takes_mixed_floats(&self) -> bool {
+        matches!(self, Class::Pointwise(Pointwise::Binary(_)))
+    }
+}
+
 /// The object-safe face of an operator. Every default is the safe answer; `grad` has none.
 pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// Dtype and shape of each output; the check of all arguments. Pure and quick.
@@ -141,34 +173,9 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// True if each element of an output is a function of the elements at its place, of inputs that broadcast.
-    fn is_elementwise(&self) -> bool {
-        self.as_pointwise().is_some()
-    }
-
-    /// This op as a step of a chain of pointwise ops, if it can be one.
-    fn as_pointwise(&self) -> Option<Pointwise> {
-        None
-    }
-
-    /// The range into which an op of one input moves its elements, if that is all it does.
-    fn clamp_range(&self) -> Option<[Scalar; 2]> {
-        None
-    }
-
-    /// The dtype to which an op converts its one input, if that is all it does.
-    fn casts_to(&self) -> Option<DType> {
-        None
-    }
-
-    /// True if an input of f32 beside others of 16-bit floats enters as it is.
-    fn takes_mixed_floats(&self) -> bool {
-        false
-    }
-
-    /// True if output 0 is input 0, repeated along axes that it does not have or has with extent 1.
-    fn is_broadcast(&self) -> bool {
-        false
+    /// The kind of the op, for passes.
+    fn class(&self) -> Class {
+        Class::Other
     }
 
     /// True if the op only rearranges, repeats, leaves out or converts the elements of its one input, so that on an `x` which

@@ -75,7 +75,14 @@ pub struct Registry {
 impl Registry {
     /// The ops of this crate.
     pub fn builtin() -> Self {
-        Registry::of(families::ALL)
+        let mut all = families::ALL.to_vec();
+        all.sort_unstable_by_key(|f| f.name);
+        Registry::of(&all)
+    }
+
+    /// The ops that a device other than the CPU may be asked for: all but blocked layouts and trees.
+    pub fn portable() -> Self {
+        Registry::of(families::PORTABLE)
     }
 
     /// The ops of these families and no others: for a program that reads graphs which contain nothing else. What a
@@ -153,7 +160,17 @@ pub mod families {
     use super::{Entry, Family};
 
     macro_rules! families {
-        ($($(#[$doc:meta])* $name:ident, $module:ident = $text:literal: $($op:ident),*;)*) => {
+        (portable { $($name:ident, $module:ident = $text:literal: $($op:ident),*;)* }
+         of_the_cpu { $($cpu:ident, $cpu_module:ident = $cpu_text:literal: $($cpu_op:ident),*;)* }) => {
+            families! { @each $($name, $module = $text: $($op),*;)* $($cpu, $cpu_module = $cpu_text: $($cpu_op),*;)* }
+
+            /// Those that a device has kernels for or may want: programs are written with them.
+            pub static PORTABLE: &[&Family] = &[$( &$name ),*];
+
+            /// All of them: those, and what only the CPU has.
+            pub static ALL: &[&Family] = &[$( &$name, )* $( &$cpu ),*];
+        };
+        (@each $($name:ident, $module:ident = $text:literal: $($op:ident),*;)*) => {
             $(
                 #[doc = $text]
                 pub static $name: Family = Family {
@@ -162,24 +179,19 @@ pub mod families {
                     ops: &[$( Entry::of::<crate::$module::$op>() ),*],
                 };
             )*
-
-            /// All of them, in the order of their names.
-            pub static ALL: &[&Family] = &[$( &$name ),*];
         };
     }
 
     families! {
+        portable {
         ACTIVATION, activation = "Functions that make outputs of numbers, along an axis.": Softmax, SoftmaxGrad;
         ATTENTION, attention = "Attention and its gradients.": Attention, AttentionGrad;
         COLLECTIVE, collective = "Collectives: calls that all ranks of a group make.":
             AllGather, AllReduce, AllToAll, Broadcast, GatherShards, GatherTo, ReduceScatter, ReduceTo, ScatterFrom;
         CONV, conv = "Convolution and its gradients.": Conv2d, Conv2dInputGrad, Conv2dWeightGrad;
-        CPU, cpu = "Operators that passes make for the CPU: weights packed for a kernel, images in blocks of channels.":
-            ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
         FACTOR, factor = "Factorisations of matrices, and solutions by them.":
             Cholesky, Eigh, Pinv, Qr, SlogDet, Solve, SolveTriangular, Svd;
-        INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad,
-            TreeLeaf, TreeSum;
+        INDEX, index = "By index tensors.": Index, IndexPut, NonZero, OneHot, Scatter, Take, TakeAlong, TakeGrad;
         LINALG, linalg = "Products of matrices.": MatMul, MatMulWide;
         LOSS, loss = "Losses, and what their gradients need.":
             CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight;
@@ -202,5 +214,11 @@ pub mod families {
         SPECTRAL, spectral = "Fourier transforms.": Fft, Irfft, Rfft;
         VISION, vision = "Images between their pixels, windows and regions, boxes.":
             Nms, PoolIndices, Resample, RoiPoolIndices, SamplePoints, SamplePointsGrad, SamplePointsSlope;
+        }
+        of_the_cpu {
+        CPU, cpu = "Operators that passes make for the CPU: weights packed for a kernel, images in blocks of channels.":
+            ConvBlocked, FromBlocked, LinearPacked, MaxPoolBlocked, PackConv, PackLinear, ToBlocked;
+        TREES, trees = "Decision trees, for the models of ONNX-ML.": TreeLeaf, TreeSum;
+        }
     }
 }

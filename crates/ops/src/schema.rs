@@ -89,6 +89,8 @@ pub enum ParamType {
     Int,
     /// A whole number that is not negative.
     Size,
+    /// A number that need not be whole.
+    Float,
     /// A number of any dtype, with its kind: `{"float": 0.5}`.
     Scalar,
     /// The name of a dtype.
@@ -117,6 +119,7 @@ impl fmt::Display for ParamType {
             ParamType::Bool => write!(f, "bool"),
             ParamType::Int => write!(f, "int"),
             ParamType::Size => write!(f, "size"),
+            ParamType::Float => write!(f, "float"),
             ParamType::Scalar => write!(f, "number"),
             ParamType::DType => write!(f, "dtype"),
             ParamType::Shape => write!(f, "shape"),
@@ -157,6 +160,9 @@ pub struct Variant {
 pub struct Param {
     /// Its name in serial forms.
     pub name: &'static str,
+    /// The name of its field, which users of Rust and Python write: another one where the serial form keeps an older.
+    #[serde(skip)]
+    pub field: &'static str,
     /// Its type.
     #[serde(rename = "type")]
     pub ty: ParamType,
@@ -172,7 +178,12 @@ impl Param {
     /// The description of a parameter of type `T`.
     pub fn new<T: ParamValue>(name: &'static str, text: &'static str, default: Option<fn() -> T>, since: u32) -> Self {
         let default = default.map(|of| serde_json::to_value(of()).unwrap_or(Value::Null));
-        Param { name, ty: T::param_type(), default, text, since }
+        Param { name, field: name, ty: T::param_type(), default, text, since }
+    }
+
+    /// The same, whose field has this name.
+    pub fn in_field(self, field: &'static str) -> Self {
+        Param { field, ..self }
     }
 }
 
@@ -294,7 +305,7 @@ macro_rules! plain_values {
         }
     )* };
 }
-plain_values! { bool => Bool; i64 => Int; isize => Int; u16 => Size; usize => Size; Scalar => Scalar; DType => DType; Shape => Shape; }
+plain_values! { bool => Bool; i64 => Int; isize => Int; u16 => Size; usize => Size; f64 => Float; Scalar => Scalar; DType => DType; Shape => Shape; }
 
 impl<T: ParamValue> ParamValue for Option<T> {
     const DEFAULT: Option<fn() -> Self> = Some(|| None);

@@ -12,9 +12,9 @@ use remat::runtime::tracing;
 use remat::{CompileOptions, DType, Tensor, compile_with, tensor};
 
 use crate::device::PyDevice;
-use crate::nn::json;
 use crate::tensor::parameter::Value;
 use crate::tensor::{Output, PyTensor, extract_tensor};
+use crate::value;
 use crate::{call, dtype};
 
 pub(crate) type Function = fn(&[Tensor]) -> remat::Result<Vec<Tensor>>;
@@ -192,7 +192,7 @@ impl Compiled {
         let forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
         let forms = forms.as_ref().ok_or_else(|| PyRuntimeError::new_err("the compiled function is running"))?;
         let plans: Vec<_> = forms.figures().into_iter().zip(forms.all_plan_times()).collect();
-        serde_json::to_string(&plans).map_err(json)
+        serde_json::to_string(&plans).map_err(value::wrong_form)
     }
 
     /// True once every compiled form has its last plan.

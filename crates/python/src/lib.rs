@@ -29,6 +29,7 @@ mod ops;
 mod plan;
 mod ranks;
 mod tensor;
+mod value;
 
 use pyo3::prelude::*;
 
@@ -62,9 +63,9 @@ mod _remat {
     #[pymodule_export]
     use crate::nn::{
         Generator, NativeAccumulate, NativeAverage, NativeCache, NativeCheckpoint, NativeLayer, NativeLbfgs,
-        NativeOptimizer, NativePlateau, State, checkpoint_is_in, clip_grad_norm, clip_grad_value, cycled_momentum,
-        group_by_name, initial, loss, network_configs, prepare_checkpoint, save_checkpoint, schedule_at, split_decay,
-        update_batch_norm,
+        NativeOptimizer, NativePlateau, NativeSchedule, State, checkpoint_is_in, clip_grad_norm, clip_grad_value,
+        group_by_name, initial, layer_classes, loss, module_tree, network_configs, prepare_checkpoint, save_checkpoint,
+        split_decay, update_batch_norm,
     };
     #[pymodule_export]
     use crate::plan::{plan_check, plan_figures, plan_graph};
@@ -75,7 +76,7 @@ mod _remat {
     #[pymodule_export]
     use crate::tensor::parameter::PyParameter;
     #[pymodule_export]
-    use crate::tensor::{PyTensor, from_bytes, from_nested, promote_types};
+    use crate::tensor::{PyGradHook, PyTensor, from_bytes, from_nested, promote_types};
 
     use pyo3::prelude::*;
 

@@ -130,9 +130,6 @@ pub use remat_runtime::{
     AsyncLevel, Channel, Device, DeviceOptions, Kind, MemoryReport, NanCheck, Observer, RangeCheck, SessionOptions,
     Stats, ValueDump, Workspace,
 };
-#[expect(deprecated, reason = "the name of before")]
-#[doc(inline)]
-pub use remat_tensor::Taps;
 #[doc(inline)]
 pub use remat_tensor::tensor;
 #[doc(inline)]

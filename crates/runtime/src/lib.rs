@@ -27,10 +27,6 @@ pub use remat_device::{
 };
 /// Tracing of eager programs into graphs.
 pub mod tracing {
-    /// The name of before.
-    #[deprecated(note = "renamed to `GraphBreak`")]
-    pub type Cut = GraphBreak;
-
     pub use crate::eager::trace::{
         GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, has_ended, host_input, host_value, is_tracing,
         random_key, refuse, size, size_of, state, suspended, trace, trace_body,
@@ -50,18 +46,5 @@ pub use find_budget::{SmallestBudget, dry_peak_bytes, largest_batch, smallest_bu
 pub use options::{AsyncLevel, DeviceOptions, Foresight, PolicyKind};
 pub use profile::Trace;
 pub use remat_graph::plan::problem::SpillRates;
-/// The name until 0.1.
-#[deprecated(note = "renamed to ScoredSegment")]
-pub type Range = ScoredSegment;
-/// The name until 0.1.
-#[deprecated(note = "renamed to UnscannedBytes")]
-pub type Beyond = UnscannedBytes;
-/// The name until 0.1.
-#[deprecated(note = "renamed to HostReservation")]
-pub type Charge = HostReservation;
-/// The name until 0.1.
-#[deprecated(note = "renamed to OpTime")]
-pub type OpRecompute = OpTime;
-
 pub use report::{HolderBytes, Kind, MemoryReport, MemoryUse, OpTime, Stats};
 pub use session::{Allocate, RunHooks, RunResult, Session, SessionMemory, SessionOptions, Workspace};

@@ -30,8 +30,6 @@ pub use methods::{
 pub use remat_comm as comm;
 pub use remat_graph::ir::symbolic::Dim;
 pub use remat_ops::conv::ConvParams;
-#[expect(deprecated, reason = "the name of before")]
-pub use remat_ops::conv::Taps;
 pub use remat_ops::loss::Reduction;
 pub use remat_ops::pooling::Windows;
 pub use remat_ops::vision::{Between, Beyond};

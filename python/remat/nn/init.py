@@ -5,7 +5,6 @@
     >>> remat.nn.init.constant_(layer.bias, 0.5).tolist()
     [0.5, 0.5]
 """
-import json
 from typing import Any, Optional
 
 from .. import _remat
@@ -15,7 +14,7 @@ from .._support import default_generator as _default_generator
 
 def _draw(p: Parameter, rule: Any, generator: Optional[Generator]) -> Parameter:
     generator = _default_generator() if generator is None else generator
-    p.set_(_remat.initial(json.dumps(rule), p.shape, p.dtype, p.device, generator))
+    p.set_(_remat.initial(rule, p.shape, p.dtype, p.device, generator))
     return p
 
 

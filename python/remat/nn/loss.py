@@ -351,3 +351,14 @@ CosineEmbeddingLoss = _module("CosineEmbeddingLoss", cosine_embedding_loss)
 MultiMarginLoss = _module("MultiMarginLoss", multi_margin_loss)
 MultiLabelMarginLoss = _module("MultiLabelMarginLoss", multilabel_margin_loss)
 MultiLabelSoftMarginLoss = _module("MultiLabelSoftMarginLoss", multilabel_soft_margin_loss)
+
+__all__ = [
+    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "CTCLoss", "GaussianNLLLoss",
+    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MarginRankingLoss", "MSELoss", "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
+    "TripletMarginLoss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
+    "cross_entropy", "ctc_loss", "dice_loss", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss",
+    "info_nce_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "nt_xent_loss", "poisson_nll_loss",
+    "sigmoid_focal_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
+]

@@ -156,16 +156,8 @@ class Module:
 
     def named_modules(self, prefix: str = "") -> Iterator[Tuple[str, "Module"]]:
         """This module and all within it, each once, with their names."""
-        seen: set = set()
-        stack: List[Tuple[str, Module]] = [(prefix, self)]
-        while stack:
-            name, module = stack.pop()
-            if id(module) in seen:
-                continue
-            seen.add(id(module))
-            yield name, module
-            inner = [(f"{name}.{n}" if name else n, m) for n, m in module._modules.items() if m is not None]
-            stack.extend(reversed(inner))
+        for name, module in _remat.module_tree(self):
+            yield (f"{prefix}.{name}" if prefix and name else prefix or name), module
 
     def modules(self) -> Iterator["Module"]:
         """This module and all within it, each once."""
@@ -179,20 +171,13 @@ class Module:
         """The parts."""
         return (m for _, m in self.named_children())
 
-    def _named_state(self, stores: Tuple[str, ...], saved: bool = False) -> Iterator[Tuple[str, Parameter]]:
-        seen: set = set()
-        for prefix, module in self.named_modules():
-            for store in stores:
-                for name, p in module.__dict__[store].items():
-                    if saved and name in module._not_saved:
-                        continue
-                    if p is not None and p._address not in seen:
-                        seen.add(p._address)
-                        yield (f"{prefix}.{name}" if prefix else name), p
+    def _library_state(self, is_saved: bool = True) -> Any:
+        """All state, for the compiled part: with the generators and modes of the compiled layers. It is traversed there."""
+        return _remat._State(self, is_saved)
 
     def named_parameters(self) -> Iterator[Tuple[str, Parameter]]:
         """Trained parameters with their names."""
-        return self._named_state(("_parameters",))
+        yield from self._library_state(False).trained()
 
     def parameters(self) -> Iterator[Parameter]:
         """Trained parameters."""
@@ -200,7 +185,7 @@ class Module:
 
     def named_buffers(self) -> Iterator[Tuple[str, Parameter]]:
         """State without a gradient, with its names."""
-        return self._named_state(("_buffers",))
+        yield from self._library_state(False).buffers()
 
     def buffers(self) -> Iterator[Parameter]:
         """State without a gradient."""
@@ -217,7 +202,7 @@ class Module:
         >>> bool((a.weight == b.weight).all())
         True
         """
-        return OrderedDict((name, p.detach()) for name, p in self._named_state(("_parameters", "_buffers"), saved=True))
+        return OrderedDict((name, p.detach()) for name, p in self._library_state().all())
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
         """Replaces parameters and buffers by those of `state`, all of them or none; gradients stay.
@@ -226,18 +211,12 @@ class Module:
         names that were missing and those that were not expected, which are errors if `strict`. Errors: ArgumentError naming all
         that does not fit; BudgetError if old and new state do not fit together.
         """
-        own = self._library_state()
         from .._creation import asarray
 
         counts = self._torch_counts()
         values = [(name, asarray(v)) for name, v in state.items() if name not in counts]
-        _, missing, unexpected = own.load(values, strict)
+        _, missing, unexpected = self._library_state().load(values, strict)
         return missing, unexpected
-
-    def _library_state(self) -> Any:
-        """All state, for the compiled part: with the generators and modes of the compiled layers."""
-        layers = [(name, m.__dict__["_core"].native) for name, m in self.named_modules() if "_core" in m.__dict__]
-        return _remat._State(list(self._named_state(("_parameters", "_buffers"), saved=True)), layers)
 
     def _torch_counts(self) -> List[str]:
         """Names under which PyTorch's batch norms count batches, for a mode that there is not here: they are no state."""
@@ -278,16 +257,16 @@ class Module:
         16777216
         """
         device, dtype = _where(args, device, dtype)
-        from .held import Held, _kept_dtype
+        from .compiled import CompiledLayer, _kept_dtype
 
         all = list(self.modules())
         # layers first: what else has one of their parameters, a tied weight, has then the one in its place
         moved: Dict[int, Tuple[Parameter, Parameter]] = {}
         for m in all:
-            if isinstance(m, Held):
+            if isinstance(m, CompiledLayer):
                 there = device
                 if there is None:
-                    there = next((p.device for _, p in m._named_state(("_parameters", "_buffers"))), None)
+                    there = next((p.device for _, p in m._library_state(False).all()), None)
                 if there is not None:
                     moved.update(m._moved(there, dtype))
         for m in all:
@@ -329,11 +308,17 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no `forward`")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = self._with_pre_hooks(args)
+        return self._with_hooks(args, self.forward(*args, **kwargs))
+
+    def _with_pre_hooks(self, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
         for hook in tuple(self._forward_pre_hooks.values()):
             changed = hook(self, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        y = self.forward(*args, **kwargs)
+        return args
+
+    def _with_hooks(self, args: Tuple[Any, ...], y: Any) -> Any:
         for hook in tuple(self._forward_hooks.values()):
             changed = hook(self, args, y)
             y = y if changed is None else changed

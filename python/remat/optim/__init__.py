@@ -1,10 +1,8 @@
 """Optimisers, whose step happens as a whole or not at all, and learning rates as functions of the step."""
-import json
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 from .. import _remat
 from .._remat import Parameter, Tensor
-from .._support import options_json as _options_json
 from .._schedules import (
     Plateau, Schedule, chained, constant, cosine, cosine_restarts, exponential, inverse_sqrt, linear, multi_step, one_cycle, polynomial,
     sequential, step,
@@ -107,9 +105,9 @@ class Optimizer:
         self._params.append([p for _, p in named])
         self._names.append([n for n, _ in named])
         if self._of is None:
-            self._of = _remat._NativeOptimizer(self._kind, named, _options_json(options), self._group)
+            self._of = _remat._NativeOptimizer(self._kind, named, options, self._group)
         else:
-            self._of.add_group(named, _options_json(options))
+            self._of.add_group(named, options)
 
     def __getstate__(self) -> Dict[str, Any]:
         if self._group is not None:
@@ -138,12 +136,13 @@ class Optimizer:
 
     def set_group(self, index: int, **options: Any) -> None:
         """Changes options of a group. Errors: ArgumentError for one that is not there, or outside its domain; nothing has changed."""
-        self._of.set_group(index, _options_json(self._options(options)))
+        self._of.set_group(index, self._options(options))
 
     @property
     def groups(self) -> List[Dict[str, Any]]:
         """The options of each group now."""
-        return [json.loads(g) for g in self._of.groups()]
+        groups: List[Dict[str, Any]] = self._of.groups()
+        return groups
 
     @property
     def param_groups(self) -> List[ParamGroup]:
@@ -182,7 +181,7 @@ class Optimizer:
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> None:
         """Goes on from what `state_dict` gave. Errors: ArgumentError, FormatError."""
-        _remat._State(self._of.state(), []).load(list(state["state"].items()), strict)
+        _remat._State.of_parameters(self._of.state()).load(list(state["state"].items()), strict)
         self._of.load_options(state["options"])
 
 
@@ -340,7 +339,7 @@ class LBFGS:
 
     def _begin(self, named: List[Tuple[str, Parameter]], options: Dict[str, Any]) -> None:
         self._named, self._given = named, options
-        self._of = _remat._Lbfgs([p for _, p in named], _options_json(options))
+        self._of = _remat._Lbfgs([p for _, p in named], options)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that the parameters have; `step` takes those that it needs itself. They are None then, whatever `set_to_none` says."""
@@ -438,7 +437,7 @@ class Average:
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> None:
         """Replaces the averages, all or none. Errors: ArgumentError; BudgetError."""
-        _remat._State(self._of.state(), []).load(list(state.items()), strict)
+        _remat._State.of_parameters(self._of.state()).load(list(state.items()), strict)
 
 
 def update_batch_norm(module: Module, batches: Iterable[Any], forward: Optional[Callable[[Any], Any]] = None) -> int:

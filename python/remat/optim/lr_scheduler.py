@@ -13,7 +13,6 @@ expect it.
     [1.0, 1.0, 0.1, 0.1]
 """
 import bisect
-import json
 import math
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
@@ -293,7 +292,7 @@ class OneCycleLR(LRScheduler):
             options = {"lr": rate.at(self.last_epoch)}
             if self._cycles_momentum:
                 name = "beta1" if "beta1" in g else "momentum"
-                options[name] = _remat.cycled_momentum(json.dumps(rate._of), self.last_epoch, *self._momenta)
+                options[name] = rate._schedule.cycled_momentum(self.last_epoch, *self._momenta)
             self.optimizer.set_group(i, **options)
         self._last_lr = [rate.at(self.last_epoch) for rate in self._rates]
 

@@ -1,13 +1,60 @@
 //! A crate uses only crates to its left. Dev-dependencies count too: a test that needs a crate to the right belongs
-//! there, or in the workspace's `tests/`.
+//! there, or in the workspace's `tests/`. ARCHITECTURE.md draws the same order.
+
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use crate::finding::Finding;
-use crate::layers::{layer, may_use, package_of_role, role_of_package};
+use crate::layers::{LAYERS, layer, may_use, package_of_role, role_of_package};
 use crate::repo::{Crate, Repo};
 
-/// Compares each manifest with the table in `xtask/src/layers.rs`.
+/// The document with the drawing.
+const DOCUMENT: &str = "ARCHITECTURE.md";
+
+/// Bytes that the document may have: who reads it should come to its end.
+const DOCUMENT_MAX_BYTES: usize = 12 * 1024;
+
+/// A crate and one that it uses.
+type Edge<'t> = (&'t str, &'t str);
+
+/// Compares each manifest, and the drawing, with the table in `xtask/src/layers.rs`.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
-    Ok(repo.crates()?.iter().flat_map(check_crate).collect())
+    let mut findings: Vec<Finding> = repo.crates()?.iter().flat_map(check_crate).collect();
+    if repo.has(Path::new(DOCUMENT)) {
+        findings.extend(check_document(&repo.read(Path::new(DOCUMENT))?));
+    }
+    Ok(findings)
+}
+
+fn check_document(text: &str) -> Vec<Finding> {
+    let path = Path::new(DOCUMENT);
+    let Some(line) = text.lines().position(|l| l.starts_with("```")) else {
+        return vec![Finding::error(path, 1, "no block that draws the order of the crates")];
+    };
+    let mut findings = Vec::new();
+    let drawn: BTreeSet<Edge<'_>> =
+        text.lines().skip(line + 1).take_while(|l| !l.starts_with("```")).flat_map(edges).collect();
+    let public = || LAYERS.iter().filter(|l| l.private_to.is_none());
+    let designed: BTreeSet<Edge<'_>> = public().flat_map(|l| l.uses.iter().map(|u| (l.role, *u))).collect();
+    for (a, b) in designed.symmetric_difference(&drawn) {
+        let (has, lacks) = match designed.contains(&(*a, *b)) {
+            true => ("xtask/src/layers.rs", "the drawing"),
+            false => ("the drawing", "xtask/src/layers.rs"),
+        };
+        findings.push(Finding::error(path, line + 1, format!("{has} has `{a} -> {b}`, and {lacks} has not")));
+    }
+    if text.len() > DOCUMENT_MAX_BYTES {
+        let message = format!("{} bytes, and at most {DOCUMENT_MAX_BYTES}: move details to docs/notes", text.len());
+        findings.push(Finding::error(path, 1, message));
+    }
+    findings
+}
+
+/// The edges of a line `a, b -> c -> d`.
+fn edges(line: &str) -> Vec<Edge<'_>> {
+    let groups: Vec<Vec<&str>> = line.split("->").map(|g| g.split(',').map(str::trim).collect()).collect();
+    let pairs = groups.windows(2).flat_map(|w| w[0].iter().flat_map(|a| w[1].iter().map(move |b| (*a, *b))));
+    pairs.collect()
 }
 
 fn check_crate(krate: &Crate) -> Vec<Finding> {
@@ -66,6 +113,22 @@ mod tests {
     fn a_renamed_dependency_does_not_slip_through() {
         let found = check_manifest("types", "[dependencies]\nx = { package = \"remat-nn\", path = \"../nn\" }");
         assert_eq!(found, ["crates/types/Cargo.toml:4"]);
+    }
+
+    #[test]
+    fn a_drawing_that_is_not_the_order_fails_and_so_does_a_long_document() {
+        assert_eq!(edges("a, b -> c -> d"), [("a", "c"), ("b", "c"), ("c", "d")]);
+        let drawing = |more: &str| {
+            let of =
+                |l: &crate::layers::Layer| l.uses.iter().map(|u| format!("{} -> {u}\n", l.role)).collect::<String>();
+            let lines: String = LAYERS.iter().filter(|l| l.private_to.is_none()).map(of).collect();
+            format!("# Architecture\n\n```\n{lines}{more}```\n")
+        };
+        assert!(check_document(&drawing("")).is_empty());
+        assert_eq!(places(&check_document(&drawing("types -> nn\n"))), ["ARCHITECTURE.md:3"]);
+        assert_eq!(places(&check_document(&drawing("").replace("nn -> tensor\n", ""))), ["ARCHITECTURE.md:3"]);
+        let long = drawing("") + &" ".repeat(DOCUMENT_MAX_BYTES);
+        assert_eq!(places(&check_document(&long)), ["ARCHITECTURE.md:1"]);
     }
 
     #[test]

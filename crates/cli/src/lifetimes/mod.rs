@@ -241,9 +241,12 @@ mod tests {
         let g = Graph::parse(&text, &Registry::builtin()).expect("a graph");
         let l = Lifetimes::of(&Executable::new(Arc::new(g), 1).expect("it has an order"));
         // x; %1; %1 and %2; %3 over %2; %4 over %3; the result beside %4
-        let unit = Alignment::HOST.pad(256) as u64;
+        let unit = remat::runtime::Alignment::HOST.pad(256) as u64;
         assert_eq!(l.fixed_bytes, unit);
-        assert_eq!(l.load, [2 * unit, 3 * unit, 3 * unit, 3 * unit, 2 * unit + Alignment::HOST.pad(4) as u64]);
+        assert_eq!(
+            l.load,
+            [2 * unit, 3 * unit, 3 * unit, 3 * unit, 2 * unit + remat::runtime::Alignment::HOST.pad(4) as u64]
+        );
         assert_eq!(l.peak(), (1, 3 * unit));
         assert_eq!(l.at(2).iter().map(|l| l.bytes).collect::<Vec<_>>(), [unit, unit]);
     }

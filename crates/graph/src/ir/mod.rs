@@ -39,14 +39,7 @@ pub use file::{GraphFile, GraphForm, Key};
 pub use patch::{Patch, PatchNode, PatchValue};
 pub use prefix::GraphPrefix;
 
-/// The name of before.
-#[deprecated(note = "renamed to `GraphPrefix`")]
-pub type Extent = GraphPrefix;
 pub use reachability::Reachability;
-
-/// The name of before.
-#[deprecated(note = "renamed to `Reachability`")]
-pub type Reach = Reachability;
 
 /// A value of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -252,12 +245,6 @@ impl Graph {
     /// True if a run gives the value back or keeps it as the next version of a state.
     pub fn is_result(&self, v: ValueId) -> bool {
         self.outputs.iter().any(|o| o.value == v) || self.states.iter().any(|s| s.next == Some(v))
-    }
-
-    /// The name of before.
-    #[deprecated(note = "renamed to `reachability`")]
-    pub fn reach(&self) -> &Reachability {
-        self.reachability()
     }
 
     /// The dependencies among nodes; made at the first use, in time and memory of nodes squared over 64.

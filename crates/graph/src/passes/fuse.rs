@@ -46,7 +46,7 @@ impl<'g> Fuse<'g> {
             let n = g.node(id);
             let first = n.x.first().map(|v| g.fact(*v).dtype)?;
             let free = n.after.is_empty() && !ordered.contains(&id) && g.fact(n.y[0]).elems() > 0;
-            Pointwise::from_op(&n.op, first).filter(|_| free)
+            Pointwise::fusible(&n.op, first).filter(|_| free)
         });
         let op = op.collect();
         Fuse { g, op, group_of: vec![None; g.nodes().len()], groups: Vec::new(), is_result }

@@ -38,7 +38,7 @@ pub(super) fn steps(g: &Graph, id: NodeId) -> Option<Fused> {
     if let Some(f) = n.op.downcast::<Fused>() {
         return Some(f.clone()).filter(|_| n.after.is_empty());
     }
-    let op = Pointwise::from_op(&n.op, g.fact(*n.x.first()?).dtype)?;
+    let op = Pointwise::fusible(&n.op, g.fact(*n.x.first()?).dtype)?;
     let inputs = u16::try_from(n.x.len()).ok()?;
     let steps = vec![FusedStep { op, x: (0..inputs).collect() }];
     Some(Fused { inputs, steps, outputs: SmallVec::from_elem(0, 1) }).filter(|_| n.after.is_empty())

@@ -76,7 +76,7 @@ impl Halve<'_> {
     fn halves(&self, n: &Node) -> Option<SmallVec<[bool; 4]>> {
         let g = self.g;
         let floats: SmallVec<[usize; 4]> = (0..n.x.len()).filter(|i| g.fact(n.x[*i]).dtype == DType::F32).collect();
-        if n.op.casts_to().is_some() || floats.is_empty() {
+        if n.op.class().casts_to().is_some() || floats.is_empty() {
             return None;
         }
         if floats.len() > CHOICES_MAX {
@@ -104,7 +104,7 @@ impl Halve<'_> {
         y.len() == n.y.len()
             && y.iter().zip(&n.y).all(|(f, v)| f.same_type(&halved(v, true)))
             // an arithmetic op takes a number of f32 beside halves, but its result must be a half
-            && n.x.iter().zip(half).all(|(v, h)| !(*h || n.op.takes_mixed_floats()) || self.fits(*v))
+            && n.x.iter().zip(half).all(|(v, h)| !(*h || n.op.class().takes_mixed_floats()) || self.fits(*v))
     }
 
     /// False for a constant with a number beyond the dtype's range.

@@ -26,7 +26,6 @@ mod fuse_reduce;
 mod half_storage;
 mod rematerialise_casts;
 #[allow(missing_docs, reason = "each names the pass that it is now")]
-mod renamed;
 mod reorder;
 mod simplify;
 mod sink_broadcasts;
@@ -51,8 +50,6 @@ pub use fuse_matmul::fuse_matmul;
 pub use fuse_reduce::fuse_reduce;
 pub use half_storage::half_storage;
 pub use rematerialise_casts::rematerialise_casts;
-#[allow(deprecated, reason = "names of before")]
-pub use renamed::*;
 pub use reorder::{reorder, reorder_floats};
 pub use simplify::simplify;
 pub use sink_broadcasts::{sink_broadcasts, sink_broadcasts_in_sums};

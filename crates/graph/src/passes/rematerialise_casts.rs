@@ -21,7 +21,7 @@ pub fn rematerialise_casts(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     let mut anew: BTreeMap<NodeId, Vec<ValueId>> = BTreeMap::new();
     for id in g.node_ids() {
         let n = g.node(id);
-        if n.op.casts_to().is_none() || stays(id) || g.is_result(n.y[0]) {
+        if n.op.class().casts_to().is_none() || stays(id) || g.is_result(n.y[0]) {
             continue;
         }
         let mut last = id;

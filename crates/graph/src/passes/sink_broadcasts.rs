@@ -1,7 +1,7 @@
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Pointwise};
 use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_ops::shape::{BroadcastTo, Reshape};
-use remat_ops::{OpRef, eval_on_host};
+use remat_ops::{Class, OpRef, eval_on_host};
 use remat_types::{DType, Fact, HostTensor, Result, Shape, SmallVec};
 
 use super::PassCx;
@@ -52,12 +52,12 @@ fn is_exact(f: ReduceFn, x: &Fact) -> bool {
 /// The value that `v` is a broadcast of.
 fn source(g: &Graph, v: ValueId) -> Option<ValueId> {
     let n = g.node(g.producer(v)?);
-    (n.op.is_broadcast() && n.after.is_empty()).then(|| n.x[0])
+    (matches!(n.op.class(), Class::Broadcast) && n.after.is_empty()).then(|| n.x[0])
 }
 
 fn pointwise(g: &Graph, id: NodeId, patch: &mut Patch) {
     let n = g.node(id);
-    let total = n.x.first().is_some_and(|x| Pointwise::from_op(&n.op, g.fact(*x).dtype).is_some());
+    let total = n.x.first().is_some_and(|x| Pointwise::fusible(&n.op, g.fact(*x).dtype).is_some());
     let x: SmallVec<[ValueId; 4]> = n.x.iter().map(|v| source(g, *v).unwrap_or(*v)).collect();
     if !total || x == n.x {
         return;

@@ -55,7 +55,7 @@ impl<'g> Early<'g> {
         let id = g.producer(v)?;
         let n = g.node(id);
         let alone = g.readers(v) == [reader] && !g.is_result(v) && g.fact(v).bytes() > self.most_bytes;
-        let total = n.x.first().is_some_and(|x| Pointwise::from_op(&n.op, g.fact(*x).dtype).is_some());
+        let total = n.x.first().is_some_and(|x| Pointwise::fusible(&n.op, g.fact(*x).dtype).is_some());
         (alone && total && self.fixed[v.index()] && n.after.is_empty()).then_some((id, n))
     }
 

@@ -1,14 +1,17 @@
 //! Blocks of an encoder and a decoder as PyTorch has them, and stacks of them.
 
+use remat_ops::schema::{Choice, Params};
 use remat_tensor::{Attend, Tensor};
 use remat_types::{CallSite, Result, Scope};
+use serde::{Deserialize, Serialize};
 
 use super::linear::{Linear, plus};
 use super::{CrossAttention, CrossAttentionOptions, Dropout, LayerNorm};
 use crate::{InitCx, Layer, Module};
 
 /// The function between the two linear layers of a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "snake_case")]
 pub enum FeedForwardActivation {
     /// The paper's.
     #[default]
@@ -18,7 +21,8 @@ pub enum FeedForwardActivation {
 }
 
 /// How a block is made. The default is PyTorch's, and the paper's (Vaswani et al., 2017): norms after the sum.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Params)]
+#[op(default)]
 pub struct BlockOptions {
     /// Numbers between the two linear layers.
     pub feedforward: usize,

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use remat_ops::index::{TreeLeaf, TreeSum};
 use remat_ops::pointwise::CompareFn;
+use remat_ops::trees::{TreeLeaf, TreeSum};
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 

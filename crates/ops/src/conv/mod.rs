@@ -17,10 +17,6 @@ use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 use crate::args::{want_dtype, want_float, want_rank};
 use crate::schema::Params;
 
-/// The name of before.
-#[deprecated(note = "renamed to `ConvParams`")]
-pub type Taps<const D: usize = 2> = ConvParams<D>;
-
 /// How the taps of a convolution lie on its input of `D` axes: depth, height, width of three, height and width of two.
 ///
 /// `oh = (h + padding - dilation (r - 1) - 1) / stride + 1`, where `padding` is that of both sides, and the others likewise.

@@ -11,7 +11,6 @@ mod put_fn;
 mod scatter;
 mod take;
 mod take_along;
-mod trees;
 
 pub use index_op::Index;
 pub use index_put::IndexPut;
@@ -22,7 +21,6 @@ pub(crate) use put_fn::added_to_zeros;
 pub use scatter::Scatter;
 pub use take::{Take, TakeGrad};
 pub use take_along::TakeAlong;
-pub use trees::{TreeLeaf, TreeSum};
 
 use remat_kernels::index::{BadIndex, Indices};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
@@ -85,7 +83,7 @@ fn addable(x: &Fact) -> Result<()> {
 }
 
 /// Applies the gradient of [`Take`] to `dy`; a 16-bit float is added up in f32 and rounded once.
-fn scatter_add(cx: &GradCx<'_>, op: impl Into<OpRef>, dy: Var, index: Var) -> Result<Var> {
+pub(crate) fn scatter_add(cx: &GradCx<'_>, op: impl Into<OpRef>, dy: Var, index: Var) -> Result<Var> {
     let dtype = cx.fact(dy).dtype;
     if !matches!(dtype, DType::F16 | DType::BF16) {
         return cx.apply(op, &[dy, index]);

@@ -7,7 +7,7 @@ use super::loops::{Lane, block_mixed, for_mixed};
 use super::{BinaryFn, Cast, Pointwise, broadcast, joint_dtype, not_defined, operand};
 use crate::host::arity;
 use crate::schema::Params;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
+use crate::{Class, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 
 /// `y = f(a, b)`, element by element with broadcasting; both inputs and `y` have one dtype.
 ///
@@ -116,12 +116,8 @@ impl Op for Binary {
         &[(0, 0), (1, 0)]
     }
 
-    fn as_pointwise(&self) -> Option<Pointwise> {
-        Some(Pointwise::Binary(self.clone()))
-    }
-
-    fn takes_mixed_floats(&self) -> bool {
-        true
+    fn class(&self) -> Class {
+        Class::Pointwise(Pointwise::Binary(self.clone()))
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Pointwise, operand};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
+use crate::{Class, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
 
 /// `y = x` converted to `dtype`, element by element.
 ///
@@ -77,12 +77,8 @@ impl Op for Cast {
         None
     }
 
-    fn as_pointwise(&self) -> Option<Pointwise> {
-        Some(Pointwise::Cast(self.clone()))
-    }
-
-    fn casts_to(&self) -> Option<DType> {
-        Some(self.dtype)
+    fn class(&self) -> Class {
+        Class::Pointwise(Pointwise::Cast(self.clone()))
     }
 
     fn is_identity(&self, x: &Fact) -> bool {
@@ -91,7 +87,7 @@ impl Op for Cast {
 
     /// Casts to what holds every number of `x` may be left out.
     fn after(&self, first: &dyn Op, x: &Fact) -> Option<OpRef> {
-        first.casts_to().filter(|between| holds(*between, x.dtype)).map(|_| self.clone().into())
+        first.class().casts_to().filter(|between| holds(*between, x.dtype)).map(|_| self.clone().into())
     }
 }
 

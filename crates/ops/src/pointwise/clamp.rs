@@ -8,7 +8,7 @@ use super::{Compare, CompareFn, Pointwise, not_defined, operand};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::{Class, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// `y = min(max(x, lo), hi)`, element by element; NaN stays. Bounds beyond the range of an integer dtype do not bind.
 ///
@@ -106,12 +106,8 @@ impl Op for Clamp {
         &[(0, 0)]
     }
 
-    fn as_pointwise(&self) -> Option<Pointwise> {
-        Some(Pointwise::Clamp(self.clone()))
-    }
-
-    fn clamp_range(&self) -> Option<[Scalar; 2]> {
-        Some([self.lo, self.hi])
+    fn class(&self) -> Class {
+        Class::Pointwise(Pointwise::Clamp(self.clone()))
     }
 }
 

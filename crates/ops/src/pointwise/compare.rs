@@ -9,7 +9,7 @@ use super::{Pointwise, broadcast, joint_dtype, operand};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::{Choice, Params};
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::{Class, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// A comparison. A NaN is unequal to everything, itself included, and neither less nor greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
@@ -104,8 +104,8 @@ impl Op for Compare {
         LayoutReq::Strided
     }
 
-    fn as_pointwise(&self) -> Option<Pointwise> {
-        Some(Pointwise::Compare(self.clone()))
+    fn class(&self) -> Class {
+        Class::Pointwise(Pointwise::Compare(self.clone()))
     }
 }
 

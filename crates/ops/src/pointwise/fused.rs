@@ -1,5 +1,5 @@
 use remat_kernels::pointwise::BLOCK;
-use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, SmallVec, f16};
+use remat_types::{DType, Error, ErrorKind, Fact, Facts, Result, Scalar, SmallVec, f16};
 use serde::{Deserialize, Serialize};
 
 use super::binary_table::{Reject, row};
@@ -7,7 +7,7 @@ use super::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn, Unary, UnaryFn, W
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::{Choice, Params};
-use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample, Var};
+use crate::{Class, Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample, Var};
 
 /// A pointwise op that a [`Fused`] may contain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
@@ -25,8 +25,21 @@ pub enum Pointwise {
 impl Pointwise {
     /// The op, if it is one that can be fused for inputs of this dtype. Integer functions that may find a value for
     /// which they are not defined are not: their error names an element of an input of their own.
-    pub fn from_op(op: &OpRef, dtype: DType) -> Option<Pointwise> {
-        op.as_pointwise().filter(|found| found.is_total(dtype))
+    pub fn fusible(op: &OpRef, dtype: DType) -> Option<Pointwise> {
+        match op.class() {
+            Class::Pointwise(found) => Some(found).filter(|found| found.is_total(dtype)),
+            _ => None,
+        }
+    }
+
+    /// The range into which it moves its elements, if that is all it does.
+    pub(crate) fn clamp_range(&self) -> Option<[Scalar; 2]> {
+        match self {
+            Pointwise::Clamp(clamp) => Some([clamp.lo, clamp.hi]),
+            Pointwise::Unary(Unary { f: UnaryFn::Relu }) => Some([Scalar::Float(0.0), Scalar::Float(f64::INFINITY)]),
+            Pointwise::Unary(Unary { f: UnaryFn::Relu6 }) => Some([Scalar::Float(0.0), Scalar::Float(6.0)]),
+            _ => None,
+        }
     }
 
     fn is_total(&self, dtype: DType) -> bool {
@@ -194,10 +207,6 @@ impl Op for Fused {
             s.op.op().cost(&given, std::slice::from_ref(&facts[x.len() + k])).flops
         });
         Cost::bytes(x, y).with_flops(flops.fold(0, u64::saturating_add))
-    }
-
-    fn is_elementwise(&self) -> bool {
-        true
     }
 }
 

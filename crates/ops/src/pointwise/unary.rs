@@ -1,12 +1,12 @@
 use remat_kernels::pointwise::map1;
-use remat_types::{DType, Fact, Facts, Result, Scalar, for_storage, smallvec};
+use remat_types::{DType, Fact, Facts, Result, for_storage, smallvec};
 
 use super::loops::Lane;
 use super::unary_table::{Form1, Grad1, row};
 use super::{Pointwise, UnaryFn, not_defined, operand};
 use crate::host::arity;
 use crate::schema::Params;
-use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::{Class, Cost, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// `y = f(x)`, element by element; `y` has the shape and dtype of `x`, or dtype Bool for a predicate (`is_nan`).
 ///
@@ -82,16 +82,8 @@ impl Op for Unary {
         cost.with_flops(cost.flops.saturating_mul(scale))
     }
 
-    fn as_pointwise(&self) -> Option<Pointwise> {
-        Some(Pointwise::Unary(self.clone()))
-    }
-
-    fn clamp_range(&self) -> Option<[Scalar; 2]> {
-        match self.f {
-            UnaryFn::Relu => Some([Scalar::Float(0.0), Scalar::Float(f64::INFINITY)]),
-            UnaryFn::Relu6 => Some([Scalar::Float(0.0), Scalar::Float(6.0)]),
-            _ => None,
-        }
+    fn class(&self) -> Class {
+        Class::Pointwise(Pointwise::Unary(self.clone()))
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Pointwise, broadcast, operand, same_dtype};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
+use crate::{Class, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample};
 
 /// `y = cond ? a : b`, element by element; the inputs `cond` (Bool), `a`, `b` broadcast together.
 ///
@@ -55,8 +55,8 @@ impl Op for Where {
         &[(1, 0), (2, 0)]
     }
 
-    fn as_pointwise(&self) -> Option<Pointwise> {
-        Some(Pointwise::Where(self.clone()))
+    fn class(&self) -> Class {
+        Class::Pointwise(Pointwise::Where(self.clone()))
     }
 }
 

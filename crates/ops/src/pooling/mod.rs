@@ -6,10 +6,6 @@ mod max;
 pub use avg::{AvgPool2d, AvgPool2dGrad};
 pub use max::{GatherByArgmax, MaxPool2d, MaxPool2dGrad};
 
-/// The name of before.
-#[deprecated(note = "renamed to `GatherByArgmax`")]
-pub type MaxPool2dPick = GatherByArgmax;
-
 use remat_kernels::window::{Axis, AxisKind};
 use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@ use remat_types::{ErrorKind, Fact, Facts, Layout, Result, Shape, smallvec};
 use crate::host::arity;
 use crate::sample::t;
 use crate::schema::Params;
-use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
+use crate::{Class, EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, OpRef, Sample};
 
 /// `x` repeated along axes of extent 1, and along new leading axes, to `shape` (NumPy's rule). A view with zero strides.
 ///
@@ -40,8 +40,8 @@ impl Op for BroadcastTo {
         x.broadcast_to(&self.shape).ok()
     }
 
-    fn is_broadcast(&self) -> bool {
-        true
+    fn class(&self) -> Class {
+        Class::Broadcast
     }
 
     fn is_identity(&self, x: &Fact) -> bool {

@@ -18,10 +18,6 @@ pub use reshape::Reshape;
 pub use slice::Slice;
 pub use slice_grad::SliceGrad;
 
-/// The name of before.
-#[deprecated(note = "renamed to `SliceGrad`")]
-pub type Unslice = SliceGrad;
-
 use remat_kernels::copy;
 use remat_types::{Layout, Result, for_storage};
 

@@ -3,7 +3,7 @@
 use remat_types::{Fact, HostTensor, Layout};
 
 use super::{Check, Harness, bit_differences, succeeds, text};
-use crate::{Entry, OpRef, Sample, WeightChannels};
+use crate::{Class, Entry, OpRef, Sample, WeightChannels};
 
 /// Checks the claims that passes act upon: an op may claim that it returns its input, repeats it, converts it, merges with
 /// the op before it, or has channels of a weight.
@@ -24,12 +24,13 @@ pub(super) fn what_passes_are_told_is_so(harness: &Harness, _: &Entry, s: &Sampl
     if s.op.is_identity(&fact) && fact.same_type(&Fact::of(y)) {
         equal("is no identity", y, x)?;
     }
-    if s.op.is_broadcast() {
+    let class = s.op.class();
+    if matches!(class, Class::Broadcast) {
         let layout = Layout::contiguous(x.shape().clone()).broadcast_to(y.shape()).map_err(text)?;
         equal("is no broadcast", y, &HostTensor::gather(x.dtype(), &layout, x.bytes()).map_err(text)?)?;
     }
-    if s.op.casts_to().is_some_and(|dtype| dtype != y.dtype() || x.shape() != y.shape()) {
-        return Err(format!("does not cast to {:?}", s.op.casts_to()));
+    if class.casts_to().is_some_and(|dtype| dtype != y.dtype() || x.shape() != y.shape()) {
+        return Err(format!("does not cast to {:?}", class.casts_to()));
     }
     if let Some(both) = s.op.after(&*s.op, &fact)
         && let Ok(twice) = harness.eval(&s.op, std::slice::from_ref(y))

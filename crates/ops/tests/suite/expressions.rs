@@ -163,7 +163,7 @@ fn check(name: &str, op: &Pointwise, dtypes: &[DType]) -> Option<Expression> {
         x.iter_mut().for_each(|x| *x = x.iter().step_by(7).copied().collect());
     }
     if let (Pointwise::Binary(_), [_, d]) = (op, dtypes)
-        && Pointwise::from_op(&shared(op), dtypes[0]).is_none()
+        && Pointwise::fusible(&shared(op), dtypes[0]).is_none()
     {
         // no divisor that is 0, no exponent or shift that is negative
         let sign = u64::from(d.is_signed_int()) << (8 * d.size_bytes() - 1);

@@ -21,6 +21,15 @@ fn a_registry_of_some_families_reads_their_ops_and_no_others() {
 }
 
 #[test]
+fn what_only_the_cpu_has_is_not_portable() {
+    let (all, portable) = (Registry::builtin(), Registry::portable());
+    assert!(portable.entry("take").is_some() && portable.entry("tree_leaf").is_none());
+    let others: Vec<&str> =
+        all.families().iter().map(|f| f.name).filter(|f| !portable.families().iter().any(|p| p.name == *f)).collect();
+    assert_eq!(others, ["cpu", "trees"]);
+}
+
+#[test]
 fn every_op_is_in_one_family() {
     let all = Registry::builtin();
     let in_families: usize = all.families().iter().map(|f| f.ops.len()).sum();

@@ -168,6 +168,33 @@ fn a_schema_is_read_off_the_struct() {
     assert!(!DTypes::Number.has(DType::Bool));
 }
 
+/// Options whose `Default` says what is not given.
+#[derive(Debug, PartialEq, Params)]
+#[op(default)]
+struct Options {
+    eps: f64,
+    bias: bool,
+    #[param(default = 3, rename = "w")]
+    width: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { eps: 0.5, bias: true, width: 7 }
+    }
+}
+
+#[test]
+fn what_is_not_given_is_what_the_default_of_the_struct_has() {
+    let defaults: Vec<_> = Options::params().into_iter().map(|p| p.default).collect();
+    assert_eq!(defaults, [Some(0.5.into()), Some(true.into()), Some(3.into())], "a field's own default comes first");
+    let read: Options = serde_json::from_str(r#"{"bias": false}"#).expect("the rest has defaults");
+    assert_eq!(read, Options { eps: 0.5, bias: false, width: 3 });
+    assert_eq!(Options::params()[0].ty.to_string(), "float");
+    let width = &Options::params()[2];
+    assert_eq!((width.name, width.field), ("w", "width"));
+}
+
 #[test]
 fn an_earlier_version_is_read_where_what_came_later_has_a_default() {
     let entry = Entry::of::<Second>();

@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use crate::compile::{Function, Running, traced};
 use crate::device::PyDevice;
-use crate::nn::json;
 use crate::tensor::extract_tensor;
+use crate::value;
 use crate::{call, dtype, files};
 
 /// The inputs of a function that becomes a file: dtypes, and extents that are numbers or names of sizes.
@@ -105,7 +105,7 @@ pub(crate) fn export_onnx(
     options: &str,
     path: PathBuf,
 ) -> PyResult<()> {
-    let o: Written = serde_json::from_str(options).map_err(json)?;
+    let o: Written = serde_json::from_str(options).map_err(value::wrong_form)?;
     let not = || PyTypeError::new_err("a parameter is a tensor");
     let named = parameters.iter().map(|(name, p)| Ok((name.clone(), extract_tensor(p)?.ok_or_else(not)?)));
     let named: Vec<(String, Tensor)> = named.collect::<PyResult<_>>()?;

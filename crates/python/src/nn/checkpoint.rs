@@ -7,10 +7,10 @@ use remat::nn::{Checkpoint, LoaderPosition, Schedule, TrainState};
 use remat::{Result, Tensor};
 use serde::Deserialize;
 
-use super::{Generator, NativeOptimizer, State, json};
-use crate::call;
+use super::{Generator, NativeOptimizer, State};
 use crate::device::PyDevice;
 use crate::tensor::Output;
+use crate::{call, value};
 
 /// What a run is beside tensors, as Python gives it.
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ pub(crate) fn save_checkpoint(
     generator: &Bound<'_, Generator>,
     train: &str,
 ) -> PyResult<()> {
-    let Train { step, epoch, schedule, loader, user } = serde_json::from_str(train).map_err(json)?;
+    let Train { step, epoch, schedule, loader, user } = serde_json::from_str(train).map_err(value::wrong_form)?;
     let (module, optimizer, generator) = (module.get(), optimizer.map(Bound::get), generator.get());
     call::run(py, || {
         let rng = Some(generator.0.get());
@@ -73,7 +73,7 @@ impl NativeCheckpoint {
     /// What the run was beside tensors, as JSON.
     #[getter]
     fn train(&self) -> PyResult<String> {
-        serde_json::to_string(&self.0.train).map_err(json)
+        serde_json::to_string(&self.0.train).map_err(value::wrong_form)
     }
 
     /// True if an optimiser was saved, too.

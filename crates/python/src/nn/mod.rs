@@ -1,34 +1,35 @@
 //! Networks: layers and optimisers of `remat::nn` behind Python's classes, so that the same seed gives the same bits.
 //!
 //! A Python class of layers holds the compiled layer and registers its parameters under their names; modules made of others are
-//! Python's. Options come as JSON, as checkpoints have them.
+//! Python's. Arguments of calls are typed; options, which are read once when something is made, come as dictionaries.
 
 mod checkpoint;
-mod kinds;
+mod compiled;
 mod layers;
 mod losses;
+mod multi_input;
 mod networks;
 mod optimizer;
-mod several;
 mod state;
 mod training;
-mod windows;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use remat::nn::{self, Parameter, Rng, RngCell, Schedule};
 
-use crate::call;
 use crate::device::PyDevice;
 use crate::tensor::{Output, parameter};
+use crate::{call, value};
 
 pub(crate) use checkpoint::{NativeCheckpoint, checkpoint_is_in, prepare_checkpoint, save_checkpoint};
-pub(crate) use layers::NativeLayer;
+pub(crate) use compiled::NativeLayer;
+pub(crate) use layers::layer_classes;
 pub(crate) use losses::loss;
+pub(crate) use multi_input::NativeCache;
 pub(crate) use networks::network_configs;
 pub(crate) use optimizer::NativeOptimizer;
-pub(crate) use several::NativeCache;
-pub(crate) use state::{State, named_report};
+
+pub(crate) use state::{State, module_tree, named_report};
 pub(crate) use training::{
     NativeAccumulate, NativeAverage, NativeLbfgs, NativePlateau, group_by_name, split_decay, update_batch_norm,
 };
@@ -85,29 +86,20 @@ impl Generator {
 
     /// What it is now, for `set_state`.
     fn get_state(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |rng| serde_json::to_string(rng)).map_err(json)
+        self.with(py, |rng| serde_json::to_string(rng)).map_err(value::wrong_form)
     }
 
     /// Goes on as another one was. Errors: ValueError for a text that is no state.
     fn set_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
-        let new: Rng = serde_json::from_str(state).map_err(json)?;
+        let new: Rng = serde_json::from_str(state).map_err(value::wrong_form)?;
         self.with(py, |rng| *rng = new);
         Ok(())
     }
 }
 
-/// JSON that is not what it should be.
-pub(crate) fn json(e: serde_json::Error) -> PyErr {
-    PyValueError::new_err(e.to_string())
-}
-
-/// Options that are not what they should be, as TypeError or ValueError: which one, without the words of the form that they came in. `text` is an object of JSON.
-pub(super) fn wrong_option(text: &str, e: &serde_json::Error) -> PyErr {
-    let said = e.to_string();
-    let said = said.split(" at line ").next().unwrap_or(&said);
-    // the last name before the place of the error
-    let before = text.get(..e.column()).unwrap_or(text);
-    let name = before.rmatch_indices("\":").next().and_then(|(end, _)| before[..end].rsplit('"').next());
+/// An option that is not what it should be, as TypeError or ValueError: which one, if that is known, without the words of the form that
+/// it came in.
+pub(super) fn wrong_option(name: Option<&str>, said: &str) -> PyErr {
     let said = said.replace("expected usize", "expected a whole number of at least 0").replace("f64", "a number");
     let said = name.map_or_else(|| said.clone(), |name| format!("the option `{name}` is wrong: {said}"));
     if said.contains("invalid type") { PyTypeError::new_err(said) } else { PyValueError::new_err(said) }
@@ -118,18 +110,29 @@ pub(super) fn named(all: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Strin
     all.into_iter().map(|(name, p)| Ok((name, parameter::extract(&p)?))).collect()
 }
 
-/// The learning rate that a schedule, as JSON, has at a step.
-#[pyfunction]
-pub(crate) fn schedule_at(schedule: &str, step: u64) -> PyResult<f64> {
-    Ok(serde_json::from_str::<Schedule>(schedule).map_err(json)?.at(step))
-}
+/// A learning rate for each step; see the Python class.
+#[pyclass(name = "_Schedule", module = "remat._remat", frozen)]
+pub(crate) struct NativeSchedule(Schedule);
 
-/// The momentum against a schedule of one cycle, as JSON, at a step. Errors: TypeError for another schedule.
-#[pyfunction]
-pub(crate) fn cycled_momentum(schedule: &str, step: u64, base: f64, max: f64) -> PyResult<f64> {
-    match serde_json::from_str::<Schedule>(schedule).map_err(json)? {
-        Schedule::OneCycle(cycle) => Ok(cycle.momentum_at(step, base, max)),
-        _ => Err(no_such("momentum of the schedule", schedule)),
+#[pymethods]
+impl NativeSchedule {
+    /// Of its form as a dictionary. Errors: ValueError for another one.
+    #[new]
+    fn new(form: &Bound<'_, PyAny>) -> PyResult<Self> {
+        value::extract(form).map(NativeSchedule)
+    }
+
+    /// The learning rate of a step.
+    fn at(&self, step: u64) -> f64 {
+        self.0.at(step)
+    }
+
+    /// The momentum against a schedule of one cycle at a step. Errors: TypeError for another schedule.
+    fn cycled_momentum(&self, step: u64, base: f64, max: f64) -> PyResult<f64> {
+        match &self.0 {
+            Schedule::OneCycle(cycle) => Ok(cycle.momentum_at(step, base, max)),
+            _ => Err(PyTypeError::new_err("only a schedule of one cycle has a momentum")),
+        }
     }
 }
 
@@ -151,17 +154,17 @@ pub(crate) fn clip_grad_value(py: Python<'_>, of: Vec<Bound<'_, PyAny>>, limit: 
     call::run(py, move || nn::clip_grad_value(&all, limit))
 }
 
-/// A first value by an initialiser, as JSON. Errors: ValueError for one that there is not; those of the initialiser.
+/// A first value by an initialiser. Errors: ValueError for one that there is not; those of the initialiser.
 #[pyfunction]
 pub(crate) fn initial(
     py: Python<'_>,
-    init: &str,
+    init: &Bound<'_, PyAny>,
     shape: Vec<usize>,
     dtype: &Bound<'_, PyAny>,
     device: &Bound<'_, PyDevice>,
     generator: &Bound<'_, Generator>,
 ) -> PyResult<Py<PyAny>> {
-    let init: nn::Init = serde_json::from_str(init).map_err(json)?;
+    let init: nn::Init = value::extract(init)?;
     let (dtype, device) = (crate::dtype::extract(dtype)?, device.get().0.clone());
     let generator = generator.get();
     call::run(py, move || generator.0.with(|rng| init.tensor(&device, shape.as_slice(), dtype, rng)))?.object(py)

@@ -14,15 +14,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::json;
-use super::layers::{Held, Make, read};
-use super::several::{Cached, How, Inputs, Several, both};
+use super::compiled::Built;
+use super::layers::{Make, Prepared};
+use super::multi_input::{Cached, CallOptions, Inputs, MultiInput, both, calls};
+use super::wrong_option;
+use crate::value;
 
 /// A network that there is.
 struct Kind {
     name: &'static str,
     configs: fn() -> PyResult<Map<String, Value>>,
-    make: fn(&str) -> PyResult<Make>,
+    prepare: fn(Value) -> serde_json::Result<(Value, Make)>,
 }
 
 /// A kind of the name, the config and what makes it, with the published configs by name.
@@ -31,7 +33,7 @@ macro_rules! kind {
         Kind {
             name: $name,
             configs: || Ok(Map::from_iter([$(named::<$config>($of, $value)?),+])),
-            make: |text| made::<$config>(text, $make),
+            prepare: |given| prepare::<$config>(given, $make),
         }
     };
 }
@@ -67,15 +69,15 @@ static KINDS: [Kind; 17] = [
     kind!("unet", UNetConfig, |cx, c| one(UNet::new(cx, c)), "unet": UNetConfig::default()),
     kind!("transformer", TransformerConfig, |cx, c| one(Transformer::new(cx, c)),
         "transformer": TransformerConfig::default()),
-    kind!("vae", VaeConfig, |cx, c| several(Vae::new(cx, c)), "vae": VaeConfig::default()),
-    kind!("diffusion", DiffusionConfig, |cx, c| several(DiffusionUNet::new(cx, c)),
+    kind!("vae", VaeConfig, |cx, c| multi_input(Vae::new(cx, c)), "vae": VaeConfig::default()),
+    kind!("diffusion", DiffusionConfig, |cx, c| multi_input(DiffusionUNet::new(cx, c)),
         "ddpm_small": DiffusionConfig::small(), "ddpm_cifar10": DiffusionConfig::cifar10()),
-    kind!("lstm_lm", LstmLmConfig, |cx, c| several(LstmLm::new(cx, c)),
+    kind!("lstm_lm", LstmLmConfig, |cx, c| multi_input(LstmLm::new(cx, c)),
         "lstm_small": LstmLmConfig::small(), "lstm_medium": LstmLmConfig::medium(), "lstm_large": LstmLmConfig::large()),
-    kind!("bert", BertConfig, |cx, c| several(Bert::new(cx, c)),
+    kind!("bert", BertConfig, |cx, c| multi_input(Bert::new(cx, c)),
         "bert_base": BertConfig::base(), "bert_large": BertConfig::large()),
-    kind!("gpt", GptConfig, |cx, c| several(Gpt::new(cx, c)), "gpt": GptConfig::default()),
-    kind!("llama", LlamaConfig, |cx, c| several(Llama::new(cx, c)),
+    kind!("gpt", GptConfig, |cx, c| multi_input(Gpt::new(cx, c)), "gpt": GptConfig::default()),
+    kind!("llama", LlamaConfig, |cx, c| multi_input(Llama::new(cx, c)),
         "llama_tiny_1b": LlamaConfig::tiny_1b(), "llama2_7b": LlamaConfig::llama2_7b(), "llama3_8b": LlamaConfig::llama3_8b()),
 ];
 
@@ -85,80 +87,73 @@ fn efficientnet(size: usize) -> PyResult<EfficientNetConfig> {
 }
 
 fn named<C: Serialize>(name: &str, config: C) -> PyResult<(String, Value)> {
-    Ok((name.to_owned(), serde_json::to_value(config).map_err(json)?))
+    Ok((name.to_owned(), serde_json::to_value(config).map_err(value::wrong_form)?))
 }
 
-fn made<C: DeserializeOwned + Send + 'static>(
-    text: &str,
-    make: impl FnOnce(&mut InitCx, &C) -> Result<Held> + Send + 'static,
-) -> PyResult<Make> {
-    let config: C = read(text)?;
-    Ok(Box::new(move |cx| make(cx, &config)))
+fn prepare<C: Serialize + DeserializeOwned + Send + 'static>(
+    given: Value,
+    make: impl FnOnce(&mut InitCx, &C) -> Result<Built> + Send + 'static,
+) -> serde_json::Result<(Value, Make)> {
+    let config: C = serde_json::from_value(given)?;
+    Ok((serde_json::to_value(&config)?, Box::new(move |cx| make(cx, &config))))
 }
 
-fn one(net: Result<impl Layer + 'static>) -> Result<Held> {
-    net.map(Held::one)
+fn one(net: Result<impl Layer + 'static>) -> Result<Built> {
+    net.map(Built::one)
 }
 
-fn several(net: Result<impl Several + 'static>) -> Result<Held> {
-    net.map(Held::several)
+fn multi_input(net: Result<impl MultiInput + 'static>) -> Result<Built> {
+    net.map(Built::multi_input)
 }
 
-/// What makes a network of a config, as JSON; none for a kind that is no network's. Errors: TypeError, ValueError for another config.
-pub(super) fn make(kind: &str, text: &str) -> PyResult<Option<Make>> {
-    KINDS.iter().find(|k| k.name == kind).map(|k| (k.make)(text)).transpose()
+/// Reads a config; none for a kind that is no network's. Errors: TypeError, ValueError for another config.
+pub(super) fn make(kind: &str, given: Map<String, Value>) -> PyResult<Option<Prepared>> {
+    let Some(kind) = KINDS.iter().find(|k| k.name == kind) else { return Ok(None) };
+    let (config, make) = (kind.prepare)(Value::Object(given.clone())).map_err(|e| wrong_field(kind, &given, &e))?;
+    let config: Map<String, Value> = serde_json::from_value(config).map_err(value::wrong_form)?;
+    Ok(Some((config.into_iter().collect(), make)))
 }
 
-/// The published configs of a kind of networks, as JSON by name. Errors: TypeError for a kind that there is not.
+/// Which field of a config is wrong: the one with which a published config is no longer read.
+fn wrong_field(kind: &Kind, given: &Map<String, Value>, e: &serde_json::Error) -> PyErr {
+    let published = (kind.configs)().ok().and_then(|all| all.into_iter().next());
+    let is_wrong = |name: &str, v: &Value| match published.clone() {
+        Some((_, Value::Object(mut config))) => {
+            config.insert(name.to_owned(), v.clone());
+            (kind.prepare)(Value::Object(config)).is_err()
+        }
+        _ => false,
+    };
+    let wrong = given.iter().find(|(name, v)| is_wrong(name, v));
+    wrong_option(wrong.map(|(name, _)| name.as_str()), &e.to_string())
+}
+
+/// The published configs of a kind of networks, by name. Errors: TypeError for a kind that there is not.
 #[pyfunction]
-pub(crate) fn network_configs(kind: &str) -> PyResult<String> {
+pub(crate) fn network_configs(py: Python<'_>, kind: &str) -> PyResult<Py<PyAny>> {
     let kind = KINDS.iter().find(|k| k.name == kind).ok_or_else(|| super::no_such("network", kind))?;
-    serde_json::to_string(&(kind.configs)()?).map_err(json)
+    value::to_python(py, &Value::Object((kind.configs)()?))
 }
 
-impl Several for Vae {
-    /// The loss of examples; or mean and logarithm of the variance of their codes; or the logits for codes.
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
-        match (x.opt(0), x.opt(1)) {
-            (Some(x), _) => Ok(vec![self.loss(x)?]),
-            (None, Some(x)) => Ok(self.encode(x)?.into()),
-            (None, None) => Ok(vec![self.decode(x.get(2)?)?]),
-        }
-    }
-}
-
-impl Several for DiffusionUNet {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?, x.get(1)?)?])
-    }
-}
-
-impl Several for LstmLm {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
+calls! {
+    // the loss of examples; or mean and logarithm of the variance of their codes; or the logits for codes
+    Vae: |net, x, _| match (x.opt(0), x.opt(1)) {
+        (Some(x), _) => vec![net.loss(x)?],
+        (None, Some(x)) => net.encode(x)?.into(),
+        (None, None) => vec![net.decode(x.get(2)?)?],
+    };
+    DiffusionUNet: |net, x, _| vec![net.forward(x.get(0)?, x.get(1)?)?];
+    LstmLm: |net, x, _| {
         let state = both(x)?.map(|state| state.map(Tensor::clone));
-        let (y, [h, c]) = self.forward_with(x.get(0)?, state.as_ref())?;
-        Ok(vec![y, h, c])
-    }
-}
-
-impl Several for Bert {
-    /// The output for tokens, with kinds and padding; or what stands for a whole text of an output.
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
-        match x.opt(3) {
-            Some(y) => Ok(vec![self.pooled(y)?]),
-            None => Ok(vec![self.forward_with(x.get(0)?, BertInput { kinds: x.opt(1), mask: x.opt(2) })?]),
-        }
-    }
-}
-
-impl Several for Gpt {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?)?])
-    }
-
-    fn as_cached(&self) -> Option<&dyn Cached> {
-        Some(self)
-    }
+        net.forward_with(x.get(0)?, state.as_ref()).map(|(y, [h, c])| vec![y, h, c])?
+    };
+    // the output for tokens, with kinds and padding; or what stands for a whole text of an output
+    Bert: |net, x, _| vec![match x.opt(3) {
+        Some(y) => net.pooled(y)?,
+        None => net.forward_with(x.get(0)?, BertInput { kinds: x.opt(1), mask: x.opt(2) })?,
+    }];
+    Gpt: |net, x, _| vec![net.forward(x.get(0)?)?], as_cached;
+    Llama: |net, x, _| vec![net.forward(x.get(0)?)?], as_cached;
 }
 
 impl Cached for Gpt {
@@ -169,16 +164,6 @@ impl Cached for Gpt {
 
     fn forward_cached(&self, tokens: &Tensor, caches: &[KvCache]) -> Result<Tensor> {
         self.forward_cached(tokens, caches)
-    }
-}
-
-impl Several for Llama {
-    fn call(&self, x: &Inputs, _: &How) -> Result<Vec<Tensor>> {
-        Ok(vec![self.forward(x.get(0)?)?])
-    }
-
-    fn as_cached(&self) -> Option<&dyn Cached> {
-        Some(self)
     }
 }
 

@@ -14,12 +14,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{json, named, no_such};
-use crate::call;
+use super::{named, no_such};
 use crate::communicator::PyCommunicator;
 use crate::device::PyDevice;
 use crate::tensor::Output;
 use crate::tensor::parameter::PyParameter;
+use crate::{call, value};
 
 /// What is done with groups, whatever the rule.
 trait Groups: Optimizer {
@@ -141,10 +141,6 @@ impl NativeOptimizer {
     }
 }
 
-fn options(text: &str) -> PyResult<Value> {
-    serde_json::from_str(text).map_err(json)
-}
-
 #[pymethods]
 impl NativeOptimizer {
     #[new]
@@ -153,28 +149,28 @@ impl NativeOptimizer {
         py: Python<'_>,
         kind: &str,
         of: Vec<(String, Bound<'_, PyAny>)>,
-        given: &str,
+        given: &Bound<'_, PyAny>,
         group: Option<&Bound<'_, PyCommunicator>>,
     ) -> PyResult<Self> {
         let begin = KINDS.iter().find(|(name, _)| *name == kind).ok_or_else(|| no_such("optimiser", kind))?.1;
-        let (of, given) = (named(of)?, options(given)?);
+        let (of, given) = (named(of)?, value::of_python(given)?);
         let group = group.map(|g| g.get().0.clone());
         call::run(py, move || begin(of, &given, group.as_ref())).map(|o| NativeOptimizer(Mutex::new(o)))
     }
 
-    fn add_group(&self, py: Python<'_>, of: Vec<(String, Bound<'_, PyAny>)>, given: &str) -> PyResult<()> {
-        let (of, given) = (named(of)?, options(given)?);
+    fn add_group(&self, py: Python<'_>, of: Vec<(String, Bound<'_, PyAny>)>, given: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (of, given) = (named(of)?, value::of_python(given)?);
         call::run(py, || self.lock().add(of, &given))
     }
 
-    fn set_group(&self, py: Python<'_>, group: usize, given: &str) -> PyResult<()> {
-        let given = options(given)?;
+    fn set_group(&self, py: Python<'_>, group: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
+        let given = value::of_python(given)?;
         call::run(py, || self.lock().set(group, &given))
     }
 
-    /// The options of each group, as JSON.
-    fn groups(&self, py: Python<'_>) -> Vec<String> {
-        py.detach(|| self.lock().get()).iter().map(Value::to_string).collect()
+    /// The options of each group.
+    fn groups(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        py.detach(|| self.lock().get()).iter().map(|options| value::to_python(py, options)).collect()
     }
 
     fn step(&self, py: Python<'_>) -> PyResult<()> {
@@ -228,7 +224,7 @@ impl NativeOptimizer {
     }
 
     fn load_options(&self, py: Python<'_>, given: &str) -> PyResult<()> {
-        let given = options(given)?;
+        let given: Value = serde_json::from_str(given).map_err(value::wrong_form)?;
         call::run(py, || self.lock().as_optimizer().load_options(&given))
     }
 }

@@ -1,20 +1,73 @@
-//! A Python module's state as a module of the library: what saving, loading and averaging take.
+//! The one traversal of a Python module's state: what lists parameters, saves, loads and averages goes through it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use remat::HostTensor;
 use remat::nn::{LoadReport, Module, Parameter, Visit, Walk};
 
-use super::{NativeLayer, named};
+use super::NativeLayer;
 use crate::call;
 use crate::tensor::host_of;
+use crate::tensor::parameter;
 
-/// Parameters and buffers by name, and the compiled layers that they lie in, which have sources of random keys and modes of their own.
+/// A module and all within it, each once, with their names, outermost first.
+#[pyfunction]
+pub(crate) fn module_tree<'py>(root: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let mut ahead = vec![(String::new(), root.clone())];
+    while let Some((path, module)) = ahead.pop() {
+        if !seen.insert(module.as_ptr()) {
+            continue;
+        }
+        let mut parts = Vec::new();
+        each_of(&module, "_modules", |name, part| {
+            parts.push((join(&path, &name), part));
+            Ok(())
+        })?;
+        ahead.extend(parts.into_iter().rev());
+        found.push((path, module));
+    }
+    Ok(found)
+}
+
+/// An attribute that every module has of its own. Errors: AttributeError before the `__init__` of `Module`.
+fn own<'py>(module: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let not = || PyAttributeError::new_err(format!("{} has no `{name}`: call super().__init__()", module.get_type()));
+    own_dict(module)?.get_item(name)?.ok_or_else(not)
+}
+
+/// The attributes of a module itself, past what its class says of attributes.
+fn own_dict<'py>(module: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    Ok(module.getattr("__dict__")?.cast_into()?)
+}
+
+/// Hands on each entry of a dictionary of a module's that is not None.
+fn each_of<'py>(
+    module: &Bound<'py, PyAny>,
+    store: &str,
+    mut f: impl FnMut(String, Bound<'py, PyAny>) -> PyResult<()>,
+) -> PyResult<()> {
+    own(module, store)?.call_method0("items")?.try_iter()?.try_for_each(|entry| {
+        let (name, v): (String, Bound<'py, PyAny>) = entry?.extract()?;
+        if v.is_none() { Ok(()) } else { f(name, v) }
+    })
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// The state of a Python module as a module of the library: parameters and buffers by name, and the compiled layers that they lie in,
+/// which have sources of random keys and modes of their own.
 #[pyclass(name = "_State", module = "remat._remat", frozen)]
 pub(crate) struct State {
     parameters: Vec<(String, Parameter)>,
     layers: Vec<(String, Py<NativeLayer>)>,
+    /// Python's objects of the parameters, by address.
+    objects: HashMap<usize, Py<PyAny>>,
 }
 
 impl Visit for State {
@@ -26,11 +79,73 @@ impl Visit for State {
 }
 impl Module for State {}
 
+/// Parameters and buffers alone: all that Python's lists of them need.
+struct Listed<'s>(&'s State);
+
+impl Visit for Listed<'_> {
+    fn visit(&self, at: &mut Walk<'_>) {
+        self.0.parameters.iter().for_each(|(name, p)| at.field(name, p));
+    }
+}
+impl Module for Listed<'_> {}
+
+impl State {
+    fn add(&mut self, name: String, object: Bound<'_, PyAny>) -> PyResult<()> {
+        let p = parameter::extract(&object)?;
+        self.objects.entry(p.address()).or_insert_with(|| object.unbind());
+        self.parameters.push((name, p));
+        Ok(())
+    }
+
+    /// The parameters as the objects that the module has.
+    fn named_objects(&self, py: Python<'_>, all: Vec<(String, Parameter)>) -> Vec<(String, Py<PyAny>)> {
+        let object = |(name, p): (String, Parameter)| Some((name, self.objects.get(&p.address())?.clone_ref(py)));
+        all.into_iter().filter_map(object).collect()
+    }
+}
+
 #[pymethods]
 impl State {
+    /// Of a module as it is now; of what is saved alone, or with buffers that are not.
     #[new]
-    fn new(parameters: Vec<(String, Bound<'_, PyAny>)>, layers: Vec<(String, Py<NativeLayer>)>) -> PyResult<Self> {
-        Ok(State { parameters: named(parameters)?, layers })
+    fn new(module: &Bound<'_, PyAny>, is_saved: bool) -> PyResult<Self> {
+        let mut made = State { parameters: Vec::new(), layers: Vec::new(), objects: HashMap::new() };
+        for (path, module) in module_tree(module)? {
+            let left_out = own(&module, "_not_saved")?;
+            for store in ["_parameters", "_buffers"] {
+                each_of(&module, store, |name, p| {
+                    if is_saved && left_out.contains(&name)? { Ok(()) } else { made.add(join(&path, &name), p) }
+                })?;
+            }
+            if let Some(core) = own_dict(&module)?.get_item("_core")? {
+                let layer: Bound<'_, NativeLayer> = core.getattr("native")?.cast_into()?;
+                made.layers.push((path, layer.unbind()));
+            }
+        }
+        Ok(made)
+    }
+
+    /// Of parameters with names, such as an optimiser's state.
+    #[staticmethod]
+    fn of_parameters(parameters: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Self> {
+        let mut made = State { parameters: Vec::new(), layers: Vec::new(), objects: HashMap::new() };
+        parameters.into_iter().try_for_each(|(name, p)| made.add(name, p))?;
+        Ok(made)
+    }
+
+    /// Trained parameters with their names, each once.
+    fn trained(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
+        self.named_objects(py, Listed(self).named_parameters())
+    }
+
+    /// State without a gradient with its names, each once.
+    fn buffers(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
+        self.named_objects(py, Listed(self).named_buffers())
+    }
+
+    /// Both, in the order of the traversal.
+    fn all(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
+        self.named_objects(py, Listed(self).named_state())
     }
 
     /// Replaces the values, all or none of them. Errors: ValueError naming all that does not fit.

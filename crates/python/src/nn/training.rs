@@ -9,11 +9,11 @@ use pyo3::types::PyIterator;
 use remat::nn::{self, Accumulate, Average, AverageOptions, Lbfgs, LbfgsOptions, Plateau, PlateauOptions};
 use remat::{Error, ErrorKind, HostTensor, Result, Tensor};
 
-use super::{State, json, named};
-use crate::call;
+use super::{State, named};
 use crate::device::PyDevice;
 use crate::tensor::parameter::PyParameter;
 use crate::tensor::{Output, extract_tensor, host_of, parameter};
+use crate::{call, value};
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -25,11 +25,11 @@ pub(crate) struct NativeLbfgs(Mutex<Option<Lbfgs>>);
 
 #[pymethods]
 impl NativeLbfgs {
-    /// Options are JSON with all of them.
+    /// Options are a dictionary with all of them.
     #[new]
-    fn new(py: Python<'_>, of: Vec<Bound<'_, PyAny>>, options: &str) -> PyResult<Self> {
+    fn new(py: Python<'_>, of: Vec<Bound<'_, PyAny>>, options: &Bound<'_, PyAny>) -> PyResult<Self> {
         let of = of.iter().map(parameter::extract).collect::<PyResult<Vec<_>>>()?;
-        let options: LbfgsOptions = serde_json::from_str(options).map_err(json)?;
+        let options: LbfgsOptions = value::extract(options)?;
         call::run(py, || Lbfgs::new(of, options)).map(|l| NativeLbfgs(Mutex::new(Some(l))))
     }
 
@@ -149,10 +149,10 @@ pub(crate) struct NativePlateau(Mutex<Plateau>);
 
 #[pymethods]
 impl NativePlateau {
-    /// Options are JSON with all of them.
+    /// Options are a dictionary with all of them.
     #[new]
-    fn new(py: Python<'_>, lr: f64, options: &str) -> PyResult<Self> {
-        let options: PlateauOptions = serde_json::from_str(options).map_err(json)?;
+    fn new(py: Python<'_>, lr: f64, options: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let options: PlateauOptions = value::extract(options)?;
         call::run(py, || Plateau::new(lr, options)).map(|p| NativePlateau(Mutex::new(p)))
     }
 
@@ -170,12 +170,12 @@ impl NativePlateau {
         lock(&self.0).best()
     }
 
-    fn get_state(&self) -> PyResult<String> {
-        serde_json::to_string(&*lock(&self.0)).map_err(json)
+    fn get_state(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        value::object(py, &*lock(&self.0))
     }
 
-    fn set_state(&self, state: &str) -> PyResult<()> {
-        *lock(&self.0) = serde_json::from_str(state).map_err(json)?;
+    fn set_state(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        *lock(&self.0) = value::extract(state)?;
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ use crate::exit::keep_at_exit;
 use crate::{call, convert, dtype};
 use parameter::{Plain, Value};
 
+pub(crate) use gradient::PyGradHook;
 pub(crate) use operand::{Operand, operand};
 pub(crate) use output::Output;
 

@@ -333,7 +333,7 @@ impl Worker {
 
     /// True if the results will be kept with how they were made.
     fn will_record(&self, a: &Apply, x: &SmallVec<[Input; 4]>, from_leaf: bool) -> bool {
-        !from_leaf && a.op.repeatable() && 1 + self.table.depth(x) <= MAX_RECIPE_DEPTH
+        !from_leaf && a.op.repeatable() && self.table.depth(x) < MAX_RECIPE_DEPTH
     }
 
     fn expected_ns(&self, found: &Found, a: &Apply, x: &[Input]) -> f64 {

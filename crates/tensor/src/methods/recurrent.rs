@@ -1,7 +1,9 @@
 //! Recurrent layers in one direction, and single steps of them.
 
 use remat_ops::recurrent::{CellKind, Recurrent, recurrent_layer};
+use remat_ops::schema::Choice;
 use remat_types::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::site::InOp;
 use crate::{TapeCx, Tensor, is_recording};
@@ -43,7 +45,8 @@ pub struct RecurrentSteps<'a> {
 }
 
 /// The function of a plain recurrent layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "snake_case")]
 pub enum Nonlinearity {
     /// Hyperbolic tangent.
     #[default]

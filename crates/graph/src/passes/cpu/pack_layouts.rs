@@ -123,7 +123,7 @@ impl Packing<'_> {
     fn pointwise(&mut self, id: NodeId) -> Result<Option<(OpRef, Operands, f32)>> {
         let (g, n) = (self.g, self.g.node(id));
         let y = g.fact(n.y[0]);
-        let total = n.x.first().is_some_and(|x| Pointwise::from_op(&n.op, g.fact(*x).dtype).is_some());
+        let total = n.x.first().is_some_and(|x| Pointwise::fusible(&n.op, g.fact(*x).dtype).is_some());
         let is_image = |v: &ValueId| self.blocked.contains_key(v) && g.fact(*v).shape == y.shape;
         if !total || y.rank() != 4 || y.dtype != DType::F32 || !n.x.iter().any(is_image) {
             return Ok(None);
@@ -284,7 +284,7 @@ impl Tail {
             if !n.after.is_empty() || !g.fact(n.y[0]).same_type(y) {
                 break;
             }
-            if let Some(range) = n.op.clamp_range() {
+            if let Some(range) = n.op.class().clamp_range() {
                 tail.clamp = Some(range);
             } else if !tail.adds(g, id, n, &channels) {
                 break;

@@ -1,3 +1,4 @@
+use remat_ops::schema::Params;
 use remat_tensor::{Nonlinearity, RecurrentWeights, Tensor};
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
@@ -52,7 +53,8 @@ impl CellWeights {
 }
 
 /// How an [`RnnCell`] is made. The defaults are PyTorch's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Params)]
+#[op(default)]
 pub struct RnnCellOptions {
     /// Add biases. Default: true.
     pub bias: bool,

@@ -1,3 +1,4 @@
+use remat_ops::schema::Params;
 use remat_tensor::{Nonlinearity, Tensor};
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 
@@ -5,7 +6,8 @@ use super::stack::{RecurrentStack, Sizes, States};
 use crate::{InitCx, Label, Layer, Module};
 
 /// How an [`Rnn`] is made. The defaults are PyTorch's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Params)]
+#[op(default)]
 pub struct RnnOptions {
     /// The number of layers. Each reads the outputs of the one before. Default: 1.
     pub num_layers: usize,
@@ -65,7 +67,8 @@ impl Default for LstmOptions {
 }
 
 /// How a [`Gru`] is made. The defaults are PyTorch's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Params)]
+#[op(default)]
 pub struct GruOptions {
     /// As [`RnnOptions::num_layers`].
     pub num_layers: usize,

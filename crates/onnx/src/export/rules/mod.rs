@@ -27,7 +27,9 @@ use remat_ops::{
     activation, attention as attend, collective, conv as conv_ops, cpu, factor, index as index_ops, linalg as products,
 };
 use remat_ops::{loss as losses, norm as norms, optim, order as order_ops, pointwise as point, pooling, random};
-use remat_ops::{recurrent as recurrent_ops, reduce as reduce_ops, shape as shape_ops, spectral as spectral_ops};
+use remat_ops::{
+    recurrent as recurrent_ops, reduce as reduce_ops, shape as shape_ops, spectral as spectral_ops, trees,
+};
 use remat_runtime::control_flow;
 use remat_types::{Error, ErrorKind, Result};
 
@@ -163,6 +165,8 @@ pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
     without::<cpu::PackConv>(PACKED),
     without::<cpu::PackLinear>(PACKED),
     without::<cpu::ToBlocked>(PACKED),
+    without::<trees::TreeLeaf>(TREES),
+    without::<trees::TreeSum>(TREES),
     without::<factor::Cholesky>(FACTOR),
     without::<factor::Eigh>(FACTOR),
     without::<factor::Pinv>(FACTOR),
@@ -170,8 +174,6 @@ pub(in crate::export) const LEFT_OUT: &[LeftOut] = &[
     without::<factor::Solve>(FACTOR),
     without::<factor::SolveTriangular>(FACTOR),
     without::<factor::Svd>(FACTOR),
-    without::<index_ops::TreeLeaf>(TREES),
-    without::<index_ops::TreeSum>(TREES),
     without::<losses::CrossEntropyGrad>(GRADIENT),
     without::<losses::CtcLoss>("the standard has no sum over alignments; an exported model is for inference"),
     without::<losses::CtcLossGrad>(GRADIENT),

@@ -6,9 +6,9 @@ use remat_types::{
     DType, Element, Error, ErrorKind, Fact, Facts, HostTensor, Result, Shape, SmallVec, Storage, for_storage, smallvec,
 };
 
-use super::{TakeGrad, scatter_add};
 use crate::args::{want_dtype, want_rank, want_shape};
 use crate::host::arity;
+use crate::index::{TakeGrad, scatter_add};
 use crate::pointwise::CompareFn;
 use crate::sample::t;
 use crate::schema::Params;

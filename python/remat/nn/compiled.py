@@ -1,8 +1,8 @@
-"""Layers of the compiled library behind modules, and the parts of those that are made of several.
+"""Modules that hold a layer of the compiled library, and the parts of those that are made of several.
 
-A `Held` module has a `Core`: the compiled layer, what it was made of, and its parameters by name. Two modules never share one.
-Copies, pickles and moves make another compiled layer of the same kind and give it the values, so parameters that are also somewhere
-else, tied ones, are found again by their core.
+A `CompiledLayer` has a `Core`: the compiled layer, which knows its class and options, and its parameters by name. Two modules never share
+one. Copies, pickles and moves make another compiled layer of the same options and give it the values, so parameters that are also
+somewhere else, tied ones, are found again by their core.
 
 Within the compiled layer others compute, which `Part` modules stand for. What is done to a part acts there: modes by name, and
 hooks and other modules in its place by a pair of functions that the compiled layer calls around it. These hold the modules weakly,
@@ -12,12 +12,12 @@ import copy
 import functools
 import inspect
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .. import _remat
 from .._errors import ArgumentError
 from .._remat import Device, Generator, Parameter, Tensor
-from .._support import DTypeLike, default_device, default_generator, options_json
+from .._support import DTypeLike, default_device, default_generator
 from .module import Module, RemovableHandle
 
 RESERVED = frozenset(("self", "device", "dtype", "generator"))
@@ -27,11 +27,11 @@ _owners: "weakref.WeakValueDictionary[int, Core]" = weakref.WeakValueDictionary(
 
 
 class Core:
-    """A compiled layer, of the class of modules that makes it, its kind and options, and its parameters by name."""
+    """A compiled layer, of the class of modules that makes it, and its parameters by name."""
 
-    def __init__(self, of: Any, kind: str, options: Dict[str, Any], native: Any):
-        self.of, self.kind, self.options = of, kind, options
-        self.replaced: set = set()
+    def __init__(self, of: Any, native: Any):
+        self.of = of
+        self.replaced: Set[str] = set()
         self._take(native)
 
     def _take(self, native: Any) -> None:
@@ -42,13 +42,12 @@ class Core:
         self.native = native
         self.parameters: Dict[str, Parameter] = dict(native.state())
         for p in self.parameters.values():
-            # what a layer has of the one that it stands around, as a WeightNorm the bias, is that one's
-            _owners.setdefault(p._address, self)
+            # what a layer has of the one that it stands around, as a WeightNorm the bias, is its own from now on
+            _owners[p._address] = self
 
     def own(self) -> Dict[str, Parameter]:
         """The parameters that count: not those of parts that other modules stand for."""
-        lies_in = [f"{part}." for part in self.replaced]
-        return {n: p for n, p in self.parameters.items() if not any(n.startswith(part) for part in lies_in)}
+        return {n: self.parameters[n] for n in self.native.own_names() if n in self.parameters}
 
     def name_of(self, p: Parameter) -> str:
         """The name of a parameter of this core."""
@@ -60,58 +59,47 @@ class Core:
         first = next(iter(self.parameters.values()), None)
         return (default_device(), "float32") if first is None else (first.device, first.dtype)
 
-    def remade(self, device: Device, dtype: DTypeLike) -> Any:
-        """Another compiled layer with these options, in the same modes and with the same sources of random numbers."""
-        native = self.of._native(self.kind, self.options, device, dtype, Generator(0))
-        native.load_rng_states(self.native.rng_states())
-        native.load_modes(self.native.modes())
-        return native
-
     def move(self, device: Device, dtype: DTypeLike) -> Dict[int, Tuple[Parameter, Parameter]]:
         """Lies on a device, in a dtype. Gives each parameter that was there with the one in its place, by its address."""
-        before, native = self.own(), self.remade(device, dtype)
+        before, native = self.own(), self.native.remade(device, dtype)
         _give(dict(native.state()), before)
         self._take(native)
         return {p._address: (p, self.parameters[name]) for name, p in before.items()}
 
-    def change(self, twin: "Core") -> bool:
-        """Lets the layer have the options of another one and the same parameters. False where these are others."""
-        own = list(self.parameters.items())
-        if [(n, p.shape) for n, p in own] != [(n, p.shape) for n, p in twin.parameters.items()]:
+    def change(self, options: Dict[str, Any]) -> bool:
+        """Lets the layer have other options and the same parameters. False where these would be others. Errors: those of making it."""
+        kind, own = self.native.kind, list(self.parameters.items())
+        # dry, since only the shapes are wanted: its parameters cost nothing
+        twin = _remat._NativeLayer(kind, options, Device(threads=1).dry(), "float32", Generator(0))
+        if [(n, p.shape) for n, p in own] != [(n, p.shape) for n, p in twin.state()]:
             return False
         try:
-            native = _remat._NativeLayer.with_parameters(twin.kind, options_json(twin.options), *self.place, own)
+            native = _remat._NativeLayer.with_parameters(kind, options, *self.place, own)
         except ArgumentError:
             return False
         if [(n, p._address) for n, p in native.state()] != [(n, p._address) for n, p in own]:
             return False
-        native.load_rng_states(self.native.rng_states())
-        native.load_modes(self.native.modes())
+        native.load_states(self.native.get_states())
         self.native.retire()
-        self.native, self.options = native, twin.options
+        self.native = native
         return True
 
     def tap(self, path: str, module: Optional[Module], is_replaced: bool) -> None:
         """Lets a module's hooks, or the module itself, act in the place of a part; None for nothing."""
-        around = None if module is None else (_Before(module, is_replaced), _After(module))
-        self.native.tap(path, around, is_replaced)
+        tap = None if module is None else _Tap(module, is_replaced)
+        self.native.tap(path, None if tap is None else (tap.before, tap.after), is_replaced)
         (self.replaced.add if is_replaced else self.replaced.discard)(path)
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "Core":
-        options = copy.deepcopy(self.options, memo)
-        made = Core(self.of, self.kind, options, self.of._native(self.kind, options, *self.place, Generator(0)))
-        memo[id(self)] = made
-        made.native.load_rng_states(self.native.rng_states())
-        made.native.load_modes(self.native.modes())
+        made = memo[id(self)] = Core(self.of, self.native.remade(*self.place))
         _give(made.parameters, self.own(), with_gradients=True)
         return made
 
     def __reduce__(self) -> Any:
-        own = self.own()
+        own, native = self.own(), self.native
         values = {name: p.detach() for name, p in own.items()}
         frozen = [name for name, p in own.items() if p.is_trained and not p.requires_grad]
-        states = (self.native.rng_states(), self.native.modes())
-        return _read_core, (self.of, self.kind, self.options, _remat.dtype(self.place[1]).name, values, frozen, states)
+        return _read_core, (self.of, native.kind, native.options, _remat.dtype(self.place[1]).name, values, frozen, native.get_states())
 
 
 def _give(to: Dict[str, Parameter], of: Dict[str, Parameter], with_gradients: bool = False) -> None:
@@ -126,11 +114,10 @@ def _give(to: Dict[str, Parameter], of: Dict[str, Parameter], with_gradients: bo
 
 
 def _read_core(
-    of: Any, kind: str, options: Dict[str, Any], dtype: str, values: Dict[str, Tensor], frozen: List[str], states: Tuple[str, str]
+    of: Any, kind: str, options: Dict[str, Any], dtype: str, values: Dict[str, Tensor], frozen: List[str], states: Dict[str, Any]
 ) -> Core:
-    core = Core(of, kind, options, of._native(kind, options, default_device(), dtype, Generator(0)))
-    core.native.load_rng_states(states[0])
-    core.native.load_modes(states[1])
+    core = Core(of, _remat._NativeLayer(kind, options, default_device(), dtype, Generator(0)))
+    core.native.load_states(states)
     for name, value in values.items():
         core.parameters[name].set_(value.to(device=core.parameters[name].device))
     for name in frozen:
@@ -172,38 +159,23 @@ Parameter.__reduce__ = _reduce  # type: ignore[method-assign, assignment]
 Parameter.__deepcopy__ = _deepcopy  # type: ignore[method-assign, assignment]
 
 
-class _Before:
-    """What a compiled layer calls before a part computes: the hooks of a part, or the module in its place."""
+class _Tap:
+    """The functions that a compiled layer calls around a part: the hooks of a part, or the module in its place."""
 
     def __init__(self, module: Module, is_replaced: bool):
         self._module, self._is_replaced = weakref.ref(module), is_replaced
 
-    def __call__(self, x: Tensor) -> Tuple[bool, Any]:
+    def before(self, x: Tensor) -> Tuple[bool, Any]:
+        """True and the result, or False and what the part is to read."""
         module = self._module()
         if module is None:
             return False, x
-        if self._is_replaced:
-            return True, module(x)
-        args: Tuple[Any, ...] = (x,)
-        for hook in tuple(module._forward_pre_hooks.values()):
-            changed = hook(module, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        return False, args[0]
+        return (True, module(x)) if self._is_replaced else (False, module._with_pre_hooks((x,))[0])
 
-
-class _After:
-    """What a compiled layer calls behind a part."""
-
-    def __init__(self, module: Module):
-        self._module = weakref.ref(module)
-
-    def __call__(self, x: Tensor, y: Tensor) -> Any:
+    def after(self, x: Tensor, y: Tensor) -> Any:
+        """The result."""
         module = self._module()
-        for hook in () if module is None else tuple(module._forward_hooks.values()):
-            changed = hook(module, (x,), y)
-            y = y if changed is None else changed
-        return y
+        return y if module is None else module._with_hooks((x,), y)
 
 
 class _Inside(Module):
@@ -280,6 +252,11 @@ class _Inside(Module):
         setattr(self, name, module)
 
 
+def _class_of_ours(of: type) -> Any:
+    """This package's class in the line of `of`, which may be a user's class below it."""
+    return next(c for c in of.__mro__ if _is_ours(c))
+
+
 def _is_ours(of: type) -> bool:
     """True for classes of this package, whose `forward` uses what was compiled and nothing else."""
     return of.__module__.split(".")[0] == "remat"
@@ -345,9 +322,11 @@ class Part(_Inside):
         return "" if self._modules else ", ".join(self._parameters)
 
 
-class Held(_Inside):
-    """A layer of the compiled library; its parameters are registered under their names."""
+class CompiledLayer(_Inside):
+    """A module of one compiled layer, whose parameters are registered under their names."""
 
+    # the compiled layer's class, where it is not called as this one
+    KIND = ""
     # true where the options are the fields of a config
     _has_config = False
     # other names of parts, as other libraries have them
@@ -359,28 +338,24 @@ class Held(_Inside):
         if "__init__" in cls.__dict__ and _is_ours(cls):
             cls.__init__ = _noted(cls.__init__)  # type: ignore[method-assign]
 
-    def __init__(
-        self,
-        kind: str,
-        options: Dict[str, Any],
-        device: Optional[Device] = None,
-        dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None,
-    ):
-        generator = default_generator() if generator is None else generator
-        self._begin(kind, options, self._native(kind, options, default_device(device), dtype, generator))
+    def _make(
+        self, device: Optional[Device] = None, dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
+        options: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        """Makes the compiled layer, of the options that were noted unless there are others."""
+        made_by = _class_of_ours(type(self))
+        native = _remat._NativeLayer(
+            made_by.KIND or made_by.__name__, self.__dict__["_given"] if options is None else options, default_device(device), dtype,
+            default_generator() if generator is None else generator,
+        )
+        self._begin(native)
 
-    @classmethod
-    def _native(cls, kind: str, options: Dict[str, Any], device: Device, dtype: DTypeLike, generator: Generator) -> Any:
-        """The compiled layer."""
-        return _remat._NativeLayer(kind, options_json(options), device, dtype, generator)
-
-    def _begin(self, kind: str, options: Dict[str, Any], native: Any) -> None:
+    def _begin(self, native: Any) -> None:
         given = self.__dict__.get("_given", {})
         Module.__init__(self)
-        core = Core(type(self), kind, options, native)
+        core = Core(type(self), native)
         self.__dict__.update(_given=given, _core=core)
-        if options.get("bias") is False:
+        if given.get("bias") is False:
             self._parameters["bias"] = None
         for name in core.parameters:
             *path, _ = name.split(".")
@@ -388,7 +363,7 @@ class Held(_Inside):
             for i, part in enumerate(path):
                 if part not in at._modules:
                     at._modules[part] = Part(core, ".".join(path[: i + 1]))
-                at = at._modules[part]  # type: ignore[assignment]
+                at = at._modules[part]
         self._register()
 
     def _register(self) -> None:
@@ -397,7 +372,7 @@ class Held(_Inside):
             *path, last = name.split(".")
             at: Module = self
             for part in path:
-                at = at._modules[part]  # type: ignore[assignment]
+                at = at._modules[part]
             (at._parameters if p.is_trained else at._buffers)[last] = p
 
     @property
@@ -406,7 +381,8 @@ class Held(_Inside):
 
     @property
     def _options(self) -> Dict[str, Any]:
-        return self.__dict__["_core"].options
+        options: Dict[str, Any] = self._layer.options
+        return options
 
     def _place(self) -> Tuple[Core, str]:
         return self.__dict__["_core"], ""
@@ -432,22 +408,12 @@ class Held(_Inside):
         core, given = self.__dict__["_core"], self.__dict__["_given"]
         if name in given and _same(given[name], value):
             return
-        if name == "momentum" and "momentum" in core.options and value is not None and core.options["momentum"] is not None:
+        if name == "momentum" and value is not None and core.native.options.get("momentum") is not None:
             core.native.set_momentum(value)
-            core.options = {**core.options, "momentum": float(value)}
-        elif name in given and not self._has_config and core.kind not in ("weight_norm", "spectral_norm") and name != "init":
-            made_by = next(of for of in type(self).__mro__ if _is_ours(of))
-            takes = inspect.signature(made_by).parameters
-            # dry, since only the options of the twin are wanted, and the shapes: its parameters cost nothing
-            places: Dict[str, Any] = {"device": Device(threads=1).dry()} if "device" in takes else {}
-            if "generator" in takes:
-                places["generator"] = Generator(0)
-            twin = made_by(**{**given, name: value}, **places).__dict__["_core"]
-            if not core.change(twin):
-                raise self._fixed(name, value)
-            self._tap_all()
-        else:
+        elif self._has_config or "layer" in core.native.options or name == "init" or not core.change({**given, name: value}):
             raise self._fixed(name, value)
+        else:
+            self._tap_all()
         self.__dict__["_given"] = {**given, name: value}
 
     def _fixed(self, name: str, value: Any) -> TypeError:
@@ -476,12 +442,18 @@ class Held(_Inside):
 
     def extra_repr(self) -> str:
         """What is shown between the brackets."""
-        return ", ".join(f"{k}={v}" for k, v in self._options.items())
+        return _shown(self._options)
 
 
 def _kept_dtype(p: Tensor, dtype: Optional[DTypeLike]) -> bool:
     """True if a conversion to `dtype` leaves `p` as it is."""
     return dtype is None or not p.dtype.is_floating_point or p.dtype == _remat.dtype(dtype)
+
+
+def _shown(options: Dict[str, Any]) -> str:
+    """Options as they are shown; a layer that another one stands around as its class with its own."""
+    texts = {k: f"{v[0]}({_shown(v[1])})" if k == "layer" else v for k, v in options.items()}
+    return ", ".join(f"{k}={v}" for k, v in texts.items())
 
 
 def _same(a: Any, b: Any) -> bool:
