@@ -6,8 +6,8 @@ use remat_types::{Result, Shape, SmallVec};
 use super::PassCx;
 use crate::ir::{Graph, Node, NodeId, Origin, Patch, PatchValue, ValueId};
 
-/// Takes rows of a constant table before a function is applied to the table: `take(f(table), index)` becomes `f(take(table,
-/// index))`.
+/// Takes rows of a constant table before a function is applied to the table: `take(f(table), index)` becomes
+/// `f(take(table, index))`.
 ///
 /// A table of words that is kept in integers with a scale a row is an example: as floats it is larger than what
 /// [`fold`](super::fold()) stores, and a call reads a few of its rows. Nothing else may read the table, and no more than half as

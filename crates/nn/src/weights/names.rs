@@ -10,9 +10,9 @@ use remat_types::{Error, ErrorKind, Result};
 /// dots, `{x*}` for any characters, `{x=1:a,2:b}` for `1` or `2`, which become `a` or `b`. In `ours`, `{x}` is the matched text,
 /// `{x+1}` and `{x-1}` are numbers moved by one, and `{#x.y}` is the place of the pair among all pairs of the file in numerical
 /// order. The last form numbers the blocks of all stages consecutively. `ours` is `-` for an entry that is not taken. After it
-/// may follow `| transpose` for matrices the other way round, `| reshape` for the same numbers in another shape, and `| part
-/// 1/3` for the second of three parts along axis 0. A line `prefix p` says that names may begin with `p`, which is left out;
-/// `within p` that they do, and that no others are taken ([`NameMap::within`]). `#` begins a comment.
+/// may follow `| transpose` for matrices the other way round, `| reshape` for the same numbers in another shape, and
+/// `| part 1/3` for the second of three parts along axis 0. A line `prefix p` says that names may begin with `p`, which is left
+/// out; `within p` that they do, and that no others are taken ([`NameMap::within`]). `#` begins a comment.
 ///
 /// ```
 /// use remat_nn::NameMap;

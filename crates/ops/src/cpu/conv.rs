@@ -11,10 +11,10 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = clamp(add + bias + conv(x, weight))` on blocked images, with a packed weight.
 ///
-/// `(x, packed, bias) -> y`, or with `adds` `(x, packed, bias, add) -> y`. `x: [n, blocks, h, w, block]`, or plain `[n, c, h,
-/// w]` for a single group; `packed` is the weight, packed by [`PackConv`](super::PackConv); `bias` has a number for each lane
-/// of `y`; `add` and `y: [n, blocks, oh, ow, block]`. All of f32. Lanes of `x` beyond its last channel are not read; those of
-/// `y` hold anything. A sum begins with bias and `add`, and goes by blocks of channels, taps and lanes.
+/// `(x, packed, bias) -> y`, or with `adds` `(x, packed, bias, add) -> y`. `x: [n, blocks, h, w, block]`, or plain
+/// `[n, c, h, w]` for a single group; `packed` is the weight, packed by [`PackConv`](super::PackConv); `bias` has a number
+/// for each lane of `y`; `add` and `y: [n, blocks, oh, ow, block]`. All of f32. Lanes of `x` beyond its last channel are not
+/// read; those of `y` hold anything. A sum begins with bias and `add`, and goes by blocks of channels, taps and lanes.
 ///
 /// Errors: Axis, DType; Value for a stride, dilation or group count of 0, a block that is neither 8 nor 16, groups that do
 /// not suit it, or an empty range; Shape where sizes do not fit.

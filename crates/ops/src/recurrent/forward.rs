@@ -15,8 +15,8 @@ pub enum CellKind {
     RnnTanh,
     /// `h' = max(0, W_ih x + b_ih + W_hh h + b_hh)`.
     RnnRelu,
-    /// Gates `i, f, g, o`. Gate `g` goes through tanh, the others through the sigmoid: `c' = f c + i g`, `h' = o
-    /// tanh(c')`.
+    /// Gates `i, f, g, o`. Gate `g` goes through tanh, the others through the sigmoid: `c' = f c + i g`,
+    /// `h' = o tanh(c')`.
     Lstm,
     /// Gates `r, z` through the sigmoid, and `n = tanh(W_in x + b_in + r (W_hn h + b_hn))`: `h' = (1 - z) n + z h`.
     Gru,
@@ -64,8 +64,8 @@ impl CellKind {
 /// `i, f, g, o`; a GRU's `n, r, z` and `W_hn h + b_hn`), and an LSTM's cells `[t, b, n]`; a plain layer has no such outputs.
 ///
 /// Errors: Arity; DType for inputs that are not f32 or f64 or differ, and for lengths not in i64; Axis for other ranks; Shape
-/// for extents that do not fit; Value for the projection of another cell than an LSTM's; Index for a length that is not in `0
-/// ..= t`.
+/// for extents that do not fit; Value for the projection of another cell than an LSTM's; Index for a length that is not in
+/// `0 ..= t`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: float, w_ih: float, w_hh: float, rest..: any), gradient(x, w_ih, w_hh, rest))]
 pub struct Recurrent {

@@ -50,8 +50,8 @@ pub fn bce_with_logits<A: Apply>(cx: &A, x: A::Value, y: A::Value, reduction: Re
     reduced(cx, Arith(cx).bin(BinaryFn::BceWithLogits, x, y)?, reduction)
 }
 
-/// [`bce_with_logits`] times the weight of each element, with `pos_weight` times the loss of true elements: `-w
-/// (pos_weight y ln p + (1 - y) ln(1 - p))`. Both broadcast. Errors: Shape, DType.
+/// [`bce_with_logits`] times the weight of each element, with `pos_weight` times the loss of true elements:
+/// `-w (pos_weight y ln p + (1 - y) ln(1 - p))`. Both broadcast. Errors: Shape, DType.
 #[track_caller]
 pub fn weighted_bce_with_logits<A: Apply>(
     cx: &A,
