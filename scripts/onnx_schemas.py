@@ -94,8 +94,8 @@ def main():
                 lines.append(f'    Schema {{ domain: "{domain}", op: "{op}", since: {since}, {of} }},')
             before = of
     OUT.write_text(
-        f"""// What operators take, from the schemas of the packages `onnx` {onnx.__version__} and `onnxruntime` {onnxruntime.__version__}, by
-// `scripts/onnx_schemas.py`. Do not edit. A version that differs in nothing of this from the one before has no row.
+        f"""// The schemas of operators, from the packages `onnx` {onnx.__version__} and `onnxruntime` {onnxruntime.__version__}, by `scripts/onnx_schemas.py`.
+// Do not edit. A version whose row would equal the one before has no row.
 //
 // Copyright (c) ONNX Project Contributors
 // Copyright (c) Microsoft Corporation

@@ -34,7 +34,7 @@ impl Room {
     }
 }
 
-/// What decides: bytes, and zeros after them.
+/// The source of decisions: bytes, and zeros after them.
 struct Script<'s>(&'s [u8]);
 
 impl Script<'_> {
@@ -139,7 +139,7 @@ unsafe extern "C" fn done(user: *mut c_void, status: remat_status) {
 
 static ENDED: AtomicUsize = AtomicUsize::new(0);
 
-/// What there is.
+/// The objects that a script has made.
 #[derive(Default)]
 struct World {
     networks: Vec<*mut remat_network>,

@@ -6,7 +6,7 @@ use remat_fuzz::{Random, give, heap, message, model};
 use remat_lite::Network;
 use remat_onnx::{Model, read_tensor};
 
-/// What reading a model may take for each of its bytes: a message of two bytes becomes a struct with its lists.
+/// The heap that reading a model may take for each of its bytes: a message of two bytes becomes a struct with its lists.
 const READ_MULTIPLE: usize = 1024;
 const READ_CONSTANT: usize = 1 << 20;
 

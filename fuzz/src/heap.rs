@@ -60,8 +60,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// What `f` gives. The process ends if it holds more than `multiple` bytes for each of a file's, and `constant` ones, beside those
-/// that were there before; new records of the share that was taken go to the standard error stream.
+/// Runs `f` and returns its result. The process ends if `f` holds more than `multiple` bytes for each byte of a file, plus
+/// `constant` bytes. Each new record of the share that was taken goes to the standard error stream.
 pub fn within<T>(what: &str, multiple: usize, constant: usize, file_bytes: usize, f: impl FnOnce() -> T) -> T {
     let before = LIVE.load(Relaxed);
     let limit = file_bytes.saturating_mul(multiple).saturating_add(constant);

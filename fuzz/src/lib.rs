@@ -1,5 +1,5 @@
-//! What the fuzz targets share: a heap that refuses what a file does not pay for, mutations that keep a file's form, and runs
-//! of small models.
+//! Shared parts of the fuzz targets: a heap that refuses more bytes than a file accounts for, mutations that keep a file's
+//! form, and runs of small models.
 
 pub mod archive;
 pub mod header;

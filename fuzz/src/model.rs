@@ -10,7 +10,8 @@ use crate::heap;
 /// Of all sessions.
 pub const BUDGET_BYTES: usize = 8 << 20;
 
-/// What making and running a session takes beside its budget: graphs, plans and passes for each byte of the file, and threads.
+/// The heap that making and running a session takes beside its budget: graphs, plans and passes for each byte of the file, and
+/// threads.
 const SESSION_MULTIPLE: usize = 8192;
 const SESSION_CONSTANT: usize = 64 << 20;
 

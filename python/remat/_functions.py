@@ -285,8 +285,8 @@ def trace(x: Tensor) -> Tensor:
 
 
 def meshgrid(x: Sequence[Tensor]) -> List[Tensor]:
-    """Vectors as the coordinates of a grid: as many tensors of shape `[x[0].len, x[1].len, ..]`, the `i`-th of which
-    varies along axis `i` alone (`indexing="ij"` elsewhere). Errors: AxisError for other than vectors.
+    """Vectors as the coordinates of a grid: one tensor of shape `[x[0].len, x[1].len, ..]` for each vector. The `i`-th
+    tensor varies along axis `i` alone (`indexing="ij"` elsewhere). Errors: AxisError for other than vectors.
 
     >>> import remat
     >>> [g.tolist() for g in remat.meshgrid([remat.arange(2), remat.arange(3)])]
@@ -554,7 +554,7 @@ def cauchy_like(x: Tensor, key: Tensor) -> Tensor:
 def einsum(equation: str, x: Sequence[Tensor]) -> Tensor:
     """Einstein's sum: the axes of each factor are named by letters, products are summed over the letters that the
     result does not name. `...` stands for any number of axes, which broadcast; a letter twice in one factor is its
-    diagonal. Without `->` the result names, in the order of the alphabet, what is named once. As NumPy's and
+    diagonal. Without `->` the result has the letters that occur once, in the order of the alphabet. As NumPy's and
     PyTorch's `einsum`.
 
     >>> import remat
@@ -616,7 +616,7 @@ def solve(x: Tensor, b: Tensor) -> Tensor:
 
 
 def cholesky_solve(x: Tensor, b: Tensor) -> Tensor:
-    """`x` of `x x^T x = b` where `x` is what `cholesky` gave. Errors: those of `solve_triangular`.
+    """`x` of `x x^T x = b` where `x` is the result of `cholesky`. Errors: those of `solve_triangular`.
 
     >>> import remat
     >>> remat.tensor([[2.0, 0.0], [0.0, 1.0]]).cholesky_solve(remat.ones(2, 1))
@@ -663,7 +663,7 @@ def det(x: Tensor) -> Tensor:
 
 def qr(x: Tensor) -> Tuple[Tensor, Tensor]:
     """Orthonormal columns `q: [.., m, k]` and an upper triangle `r: [.., k, n]` of `x = q r: [.., m, n]`, `k = min(m,
-    n)`. The signs of the diagonal of `r` are those that fall out. Errors: DTypeError for other than f32 and f64;
+    n)`. The signs of the diagonal of `r` are not normalised. Errors: DTypeError for other than f32 and f64;
     AxisError.
 
     >>> import remat
@@ -706,10 +706,9 @@ def svdvals(x: Tensor) -> Tensor:
 
 
 def eigh(x: Tensor) -> Tuple[Tensor, Tensor]:
-    """Eigenvalues `w: [.., n]`, ascending, and eigenvectors as the columns of `v: [.., n, n]`, of symmetric matrices
-    of which only the lower triangle is read. The gradient of the vectors is infinite where eigenvalues are equal.
-    Errors: DTypeError for other than f32 and f64; AxisError, ShapeError; ValueError for a matrix with NaN or an
-    infinity.
+    """Eigenvalues `w: [.., n]`, ascending, and eigenvectors as the columns of `v: [.., n, n]`, of symmetric matrices.
+    Only the lower triangle is read. The gradient of the vectors is infinite where eigenvalues are equal. Errors:
+    DTypeError for other than f32 and f64; AxisError, ShapeError; ValueError for a matrix with NaN or an infinity.
 
     >>> import remat
     >>> remat.tensor([[2.0, 0.0], [0.0, 1.0]]).eigh()[0].round_to(3)
@@ -935,8 +934,8 @@ def split_with_sizes(x: Tensor, extents: ShapeLike, axis: int = 0, *, dim: Any =
 
 
 def chunk(x: Tensor, n: int, axis: int = 0, *, dim: Any = None) -> List[Tensor]:
-    """At most `n` parts of equal extent along `axis`, the last of which may be smaller, as torch's `chunk`. Views.
-    Errors: AxisError; ValueError for 0 parts.
+    """At most `n` parts of equal extent along `axis`, as torch's `chunk`. The last part may be smaller. The parts are
+    views. Errors: AxisError; ValueError for 0 parts.
 
     >>> import remat
     >>> [y.tolist() for y in remat.arange(4).chunk(2)]
@@ -970,7 +969,7 @@ def repeat(x: Tensor, n: int, axis: int = 0, *, dim: Any = None) -> Tensor:
 
 
 def roll(x: Tensor, shift: int, axis: int = 0, *, dim: Any = None) -> Tensor:
-    """The elements of `axis` moved by `shift` places; those that leave at one end come in at the other. Errors:
+    """The elements of `axis` moved by `shift` places. Elements that leave at one end enter at the other. Errors:
     AxisError.
 
     >>> import remat
@@ -1530,7 +1529,7 @@ def median(x: Tensor, axis: Optional[int] = None, keepdims: bool = False, *, dim
 
 
 def nanmedian(x: Tensor, axis: Optional[int] = None, keepdims: bool = False, *, dim: Any = None, keepdim: Any = None) -> Tensor:
-    """`median_over` of what is not NaN. Errors: as there. Over all elements without an axis.
+    """`median_over` of the elements that are not NaN. Errors: as there. Over all elements without an axis.
 
     >>> import remat
     >>> remat.tensor([3.0, float("nan"), 1.0, 2.0]).nanmedian()
@@ -1901,9 +1900,9 @@ def scatter_add(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, src
 
 
 def scatter_reduce(x: Tensor, axis: int = _REQUIRED, index: Tensor = _REQUIRED, src: Tensor = _REQUIRED, f: "str" = _REQUIRED, include_self: bool = True, *, dim: Any = None) -> Tensor:
-    """`x` with what its elements and those of `src` that go there make: their sum, product, mean, largest or smallest.
-    Without `include_self` the elements of `x` do not count where any of `src` goes. The gradient of an extreme is
-    shared equally among equal ones; that of a product is right where factors are zero.
+    """`x`, with each element combined with the elements of `src` that go there: their sum, product, mean, largest or
+    smallest. Without `include_self`, an element of `x` does not count if any element of `src` goes there. The
+    gradient of an extreme is shared equally among equal ones; that of a product is right where factors are zero.
 
     >>> import remat
     >>> remat.zeros(2).scatter_reduce(0, remat.tensor([1, 1]), remat.tensor([1.0, 2.0]), "amax")
@@ -2157,7 +2156,7 @@ def multinomial(x: Tensor, key: Tensor, n: int, replacement: bool = False) -> Te
 
 
 def shuffle(x: Tensor, key: Tensor, axis: int = 0, *, dim: Any = None) -> Tensor:
-    """The elements of `axis` in a random order. Errors: AxisError; DTypeError or ShapeError for a key that is none.
+    """The elements of `axis` in a random order. Errors: AxisError; DTypeError or ShapeError for a wrong key.
 
     >>> import remat
     >>> sorted(remat.arange(3).shuffle(remat.Generator(0).key()).tolist())
@@ -2327,7 +2326,7 @@ def fftshift(x: Tensor, axes: AxisLike = (), *, dim: Any = None) -> Tensor:
 
 
 def ifftshift(x: Tensor, axes: AxisLike = (), *, dim: Any = None) -> Tensor:
-    """What undoes `fftshift`. Errors: AxisError.
+    """The inverse of `fftshift`. Errors: AxisError.
 
     >>> import remat
     >>> remat.tensor([-2, -1, 0, 1, 2]).ifftshift(0)
@@ -3363,9 +3362,9 @@ def roi_pool(x: Tensor, boxes: Tensor, size: Any, scale: float = 1.0) -> Tensor:
 
 
 def nms(x: Tensor, scores: Tensor, iou: float, max_output: Any = None) -> Tensor:
-    """Which boxes stay of those that overlap, the best first, as I64: `x: [n, 4]` of corners left, top, right, bottom,
-    `scores: [n]`. Each box goes that overlaps a better one which stays by more than `iou`, measured as intersection
-    over union. At most `max_output` of them. Reads their number: see `as_size`.
+    """Non-maximum suppression: the indices of the boxes that stay, the best first, as I64. `x: [n, 4]` of corners
+    left, top, right, bottom, `scores: [n]`. A box is dropped if its intersection over union with a better box that
+    stays is more than `iou`. At most `max_output` boxes stay. The call reads their number: see `as_size`.
 
     >>> import remat
     >>> boxes = remat.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 2.1], [5.0, 5.0, 6.0, 6.0]])

@@ -60,7 +60,7 @@ const PARTS: &[Part] = &[
     Part { path: "crates/nn/src/sampling.rs", kind: "sampling", items: Items::Functions },
 ];
 
-/// What the lines so far are within.
+/// The item that the lines so far are within.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     Nothing,
@@ -188,7 +188,7 @@ fn row(macro_name: &str, name: &str, i: usize) -> (String, String) {
     (name.to_owned(), format!("{name}{takes} -> Result<Tensor>"))
 }
 
-/// What stands before the body of the function that begins here.
+/// The signature of the function that begins here: the text before its body.
 fn signature(lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! What a check reports.
+//! The report of a check.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

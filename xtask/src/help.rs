@@ -1,4 +1,4 @@
-//! What `cargo xtask help` prints.
+//! The text of `cargo xtask help`.
 
 use crate::checks::CHECKS;
 

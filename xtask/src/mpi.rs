@@ -9,7 +9,7 @@ use crate::repo::Repo;
 
 /// Says that the machine has MPI (`1`) or is to be taken for one that has not (`0`).
 const NAMED: &str = "REMAT_MPI";
-/// What is looked for on the path: the compiler of the library's programs, and the launcher of ranks.
+/// The programs to find on the path: the compiler of the library's programs, and the launcher of ranks.
 const PROGRAMS: [&str; 2] = ["mpicc", "mpirun"];
 /// The features that test ranks as processes, and no other.
 const FEATURES: &str = "remat-mpi/mpi,remat-nn/mpi";
@@ -30,7 +30,7 @@ pub(crate) fn is_here() -> bool {
     }
 }
 
-/// What the machine lacks for ranks over MPI, if anything.
+/// The program that the machine lacks for ranks over MPI, if any.
 pub(crate) fn missing() -> Option<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();

@@ -9,7 +9,7 @@ use crate::repo::Repo;
 
 /// The oldest Python that the package runs on.
 const OLDEST: &str = "3.10";
-/// What the tests need beside the package.
+/// The packages that the tests need beside the tested one.
 const PACKAGES: [&str; 2] = ["pytest>=8", "numpy>=1.23"];
 /// The compiled part, as the package imports it; no part of the repository.
 const COMPILED: &str = "python/remat/_remat.abi3.so";

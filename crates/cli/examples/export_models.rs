@@ -129,7 +129,7 @@ const OTHERS: &[(&str, Make)] = &[
     }),
 ];
 
-/// What is written, and how.
+/// The files to write, and their form.
 struct Options {
     opset: Option<i64>,
     any_batch: bool,

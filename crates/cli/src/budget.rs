@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// What the user allows.
+/// The budget that the user allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum MemoryBudget {
     /// So many bytes.
@@ -18,7 +18,7 @@ const FORMS: &str =
 
 /// A smaller number without a unit is a mistake: somebody meant MiB, or percent.
 const LEAST_WITHOUT_UNIT: f64 = 1e6;
-/// What a process can address on the machines there are.
+/// The bytes that a process can address on present machines.
 const MOST_BYTES: f64 = (1u64 << 47) as f64;
 /// Shares outside of this are a mistake, too.
 const SHARES: std::ops::RangeInclusive<f64> = 1e-6..=1e4;

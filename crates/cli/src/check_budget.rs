@@ -101,7 +101,7 @@ struct Row {
     budget: u64,
     peak: u64,
     beyond: u64,
-    /// Of what is beyond the budget, the pages of the program's own file, which the system can drop at any time.
+    /// The part of the bytes beyond the budget that are pages of the program's own file, which the system can drop at any time.
     program: u64,
     equal: bool,
     recomputed: u64,
@@ -148,7 +148,7 @@ impl Row {
         })
     }
 
-    /// What of the promise this row breaks.
+    /// The parts of the promise that this row breaks.
     fn broken(&self, ignore_time: bool) -> Vec<String> {
         let mut out = Vec::new();
         let mut check = |holds: bool, what: &str| {
@@ -212,7 +212,7 @@ fn train(task: &[&str], way: &[&str], budget: &str, steps: u64) -> Result<Option
         .map_err(|e| Error::new(ErrorKind::Format, format!("the run's results: {e}")))
 }
 
-/// Replaces what is between the markers.
+/// Replaces the text between the markers.
 fn put(path: &Path, table: &str) -> Result<()> {
     let text = input::file(path)?;
     let new = replaced(&text, table)

@@ -56,11 +56,11 @@ enum Command {
         after_help = "The keys and values of the characters so far are kept, so a character costs one place of the network."
     )]
     Generate(Box<chars::generate::Options>),
-    /// Run a model from a file, and compare what it gives.
+    /// Run a model from a file, and compare its outputs.
     Run(Box<model::run::Options>),
     /// Compare two models layer by layer: the first value that differs.
     Compare(Box<model::compare::Compare>),
-    /// What a model in a file computes and holds, by layer, and what of it cannot run.
+    /// Shows the layers of a model in a file with their operators and parameters, and the nodes that cannot run.
     Inspect(Box<model::inspect::Options>),
     /// Where the milliseconds of a model go: by operator, by layer, as a trace.
     Profile(Box<model::profile::Options>),
@@ -78,7 +78,7 @@ enum Command {
     Soak(soak::Options),
     /// Plan a training step or any graph under a memory budget: what to compute again, when to free, and where everything lies.
     Plan(Box<plan::Options>),
-    /// What a graph computes and what memory it takes: figures, text, pictures.
+    /// Shows the operations and the memory of a graph: figures, text, pictures.
     Graph(Box<graph::Options>),
     /// Print a script that completes the command's words in a shell.
     #[command(after_help = COMPLETIONS)]
@@ -113,7 +113,7 @@ fn completions(shell: clap_complete::Shell) {
 enum TrainCommand {
     /// A residual network on 10,000 handwritten digits: 98 % and more in a minute or two on two cores.
     Digits(Box<digits::Options>),
-    /// A small GPT on a novel, character by character: it prints what it would write as it learns.
+    /// A small GPT on a novel, character by character: it prints samples of its text as it learns.
     Chars(Box<chars::Options>),
 }
 

@@ -1,8 +1,8 @@
 //! All that the command says: results to files and standard output, notes to standard error.
 //!
-//! Whoever reads may go away, and a disk may be full: that never ends a run, and nothing else in this crate prints. After
-//! the first failure standard output stays silent. A reader that closed its end has what it wanted, so the command ends as
-//! if it had read on; any other failure is an error once the work is done: [`finish`].
+//! A reader may go away, and a disk may be full. This never ends a run. Only this module prints. After the first failure
+//! standard output stays silent. A reader that closed its end has read enough, so the command ends as if it had read on;
+//! any other failure is an error once the work is done: [`finish`].
 
 use std::fmt;
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ pub(crate) fn print(text: &str) {
     print_bytes(text.as_bytes());
 }
 
-/// Shows what was printed so far: a line that is not whole yet.
+/// Flushes a line that is not complete yet.
 pub(crate) fn flush() {
     attempt(Write::flush);
 }
@@ -48,7 +48,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     print(&format!("{text}\n"));
 }
 
-/// As `note!`. There is nobody to tell if that fails.
+/// As `note!`. A failure cannot be reported, so it is ignored.
 pub(crate) fn note_line(text: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
@@ -85,7 +85,7 @@ pub(crate) fn writer(path: &Path) -> Result<Box<dyn Write + Send>> {
     Ok(Box::new(io::BufWriter::new(file)))
 }
 
-/// What became of standard output. Errors: Io if results could not be printed, unless the reader went away.
+/// Reports a failure of standard output. Errors: Io if results could not be printed, unless the reader went away.
 pub(crate) fn finish() -> Result<()> {
     attempt(Write::flush);
     match failure().take() {

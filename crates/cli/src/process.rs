@@ -1,4 +1,4 @@
-//! What the system says of this process, and what this process says to the system when it ends.
+//! Figures of the system about this process, and the exit codes of this process.
 
 use remat::types::{Error, ErrorKind};
 

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// How long to go on
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
     seconds: f64,
-    /// The budget of one of the two, of which a percentage is of the other's peak
+    /// The budget of one of the two runs; a percentage is relative to the other's peak
     #[arg(long, default_value = "40%", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     /// Plans may copy what does not fit to a file in DIR where that is cheaper than computing it again

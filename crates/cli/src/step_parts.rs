@@ -1,4 +1,4 @@
-//! What times the parts of a training step takes it apart by this, whatever is trained.
+//! The parts of a training step of any task, for commands that time them.
 
 use remat::nn::Parameter;
 use remat::nn::distributed::{Communicator, DataParallel};
@@ -10,7 +10,7 @@ use remat::types::Result;
 pub(crate) trait StepParts {
     fn device(&self) -> &Device;
 
-    /// What is trained, in the order of the network.
+    /// The trained parameters, in the order of the network.
     fn named_parameters(&self) -> Vec<(String, Parameter)>;
 
     /// The same network on each rank. Errors: those of [`DataParallel::new`].

@@ -1,4 +1,4 @@
-//! What all pictures share.
+//! The common beginning of all pictures.
 
 /// The beginning of a picture of this size on a white ground, with letters of `font` points; `</svg>` ends it.
 pub(crate) fn begin(width: f64, height: f64, font: u32) -> String {

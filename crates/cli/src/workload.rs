@@ -1,4 +1,4 @@
-//! What `train:NAME` and `model:NAME` stand for: the steps of `remat train`, and networks as they are measured elsewhere.
+//! The meaning of `train:NAME` and `model:NAME`: the steps of `remat train`, and networks of other benchmarks.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::networks::{Network, TrainTask, Trained};
 use crate::step_parts::StepParts;
 use crate::{chars, digits, train};
 
-/// What the user named.
+/// The workload that the user named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     Task(TrainTask),
@@ -103,7 +103,7 @@ impl Workload {
         }
     }
 
-    /// What so many eager steps ask of the runtime. Errors: those of the network.
+    /// Records so many eager steps. Errors: those of the network.
     pub(crate) fn recorded(
         self,
         batch: Option<usize>,

@@ -31,7 +31,7 @@ const ALONE: &str = "alone";
 /// Text that ranks tell one another of a call or a failure.
 const TEXT_BYTES: usize = 1024;
 
-/// What all ranks must say alike of a call.
+/// The description of a call, which must be equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call(String);
 
@@ -53,7 +53,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// What comes of all ranks' calls.
+/// The outcome of comparing all ranks' calls.
 enum Agreed {
     /// They are the same.
     All,
@@ -104,7 +104,7 @@ impl Communicator {
         self.0.limit
     }
 
-    /// What its calls took so far.
+    /// The time and bytes of its calls so far.
     pub fn statistics(&self) -> Statistics {
         self.0.counters.read()
     }
@@ -123,8 +123,8 @@ impl Communicator {
         all.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without this rank"))
     }
 
-    /// True if there is no clone of this, so that nobody else on this rank can still make a call. What [`Communicator::split`] and
-    /// [`Communicator::duplicate`] gave are no clones.
+    /// True if there is no clone of this, so that nothing else on this rank can still make a call. Communicators from
+    /// [`Communicator::split`] and [`Communicator::duplicate`] are no clones.
     pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -149,8 +149,8 @@ impl Communicator {
         }
     }
 
-    /// Waits until all ranks call this: after an error, for which each may have left out another number of calls. Whatever call a rank
-    /// still makes before it comes here fails with an error of kind Peer, and nobody waits for those that did not make it.
+    /// Waits until all ranks call this: after an error, for which each may have left out another number of calls. Any call that a
+    /// rank still makes before this one fails with an error of kind Peer, and no rank waits for the others in it.
     ///
     /// Errors (Peer): a rank is gone, or does not come within the limit.
     pub fn meet_again(&self) -> Result<()> {
@@ -205,7 +205,7 @@ impl Communicator {
         }
     }
 
-    /// What comes of all ranks' calls. Errors (Peer): a rank is gone, or does not come.
+    /// Compares the calls of all ranks. Errors (Peer): a rank is gone, or does not come.
     fn agree_on(&self, call: &Call, failure: Option<&Error>) -> Result<Agreed> {
         self.agree_within(call, failure, self.0.limit)
     }
@@ -238,7 +238,7 @@ impl Communicator {
         }))
     }
 
-    /// What other ranks call instead. Errors (Peer): a rank is gone.
+    /// The error that names the calls of other ranks. Errors (Peer): a rank is gone.
     fn tell_mismatch(&self, call: &Call, number: u64) -> Result<Error> {
         let mut mine = [0; TEXT_BYTES];
         put_text(&mut mine, &format!("{call}, its call {number}"));
@@ -264,7 +264,7 @@ impl Communicator {
         self.all_gather_parts(call, x, y, &blocks(x.len(), self.size()))
     }
 
-    /// What each rank has as `x` comes to lie in its range of `y`, on all ranks. Errors: Peer.
+    /// Copies each rank's `x` to its range of `y`, on all ranks. Errors: Peer.
     pub fn all_gather_parts(&self, call: &Call, x: &[u8], y: &mut [u8], parts: &[Range<usize>]) -> Result<()> {
         self.enter(call, x.len())?;
         self.move_bytes(|t, limit| t.all_gather(x, y, parts, limit))
@@ -306,7 +306,7 @@ impl Communicator {
         self.move_bytes(|t, limit| t.all_to_all(x, &to, y, &from, limit))
     }
 
-    /// Of as many equal blocks of `x` as there are ranks, block `r` goes to rank `r`; `y` is what comes, in the order of ranks.
+    /// `x` consists of one equal block per rank; block `r` goes to rank `r`. `y` has the received blocks in the order of ranks.
     /// Errors: Peer.
     pub fn all_to_all(&self, call: &Call, x: &[u8], y: &mut [u8]) -> Result<()> {
         self.enter(call, x.len())?;

@@ -1,11 +1,11 @@
-//! What launchers say in the environment of the processes that they start.
+//! Launchers' entries in the environment of the processes that they start.
 //!
-//! A launcher that is not known would have every process train by itself, all of them into one folder. So those that MPI can join are
-//! joined, and of the others the common ones are known, to be refused.
+//! Under an unknown launcher every process would train by itself, and all would write into one folder. So Remat joins the
+//! processes of launchers that MPI supports, and refuses the other common ones.
 
 use remat_types::{Error, ErrorKind, Result};
 
-/// Launchers of MPI libraries: Open MPI's; those of MPICH and its kin, and Slurm's and Flux's in their place; MVAPICH's.
+/// Launchers of MPI libraries: Open MPI's; those of MPICH and its relatives, and Slurm's and Flux's in their place; MVAPICH's.
 const OF_MPI: [(&str, &str); 3] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
@@ -15,8 +15,8 @@ const OF_MPI: [(&str, &str); 3] = [
 /// By one of these an MPI library finds the other processes of a Slurm step.
 const WAYS_TO_JOIN: [&str; 5] = ["PMIX_RANK", "PMIX_NAMESPACE", "PMI_FD", "PMI_JOBID", "PMI_CONTROL_PORT"];
 
-/// The rank of this process and the number of ranks as the launcher's environment says it, before MPI is started; `None` without a
-/// launcher. Known are those of Open MPI, of MPICH and its kin, and of Slurm (`srun --mpi=pmix`).
+/// The rank of this process and the number of ranks as the launcher's environment says it, before MPI is started; `None` without
+/// a launcher. It knows those of Open MPI, of MPICH and its relatives, and of Slurm (`srun --mpi=pmix`).
 ///
 /// Errors (Device), which say how to start it instead: several processes were started in a way in which they cannot find each other, by
 /// `torchrun` for instance, or `srun` without `--mpi`.

@@ -59,7 +59,7 @@ pub(crate) fn accumulate(reduction: Reduction, dtype: DType, y: &mut [u8], x: &[
         DType::I16 => numbers::<i16>(reduction, y, x),
         DType::I32 => numbers::<i32>(reduction, y, x),
         DType::I64 => numbers::<i64>(reduction, y, x),
-        // a bool is 0 or 1, of which these are the reductions that it has
+        // a bool is 0 or 1, and these are its reductions
         DType::U8 | DType::Bool => numbers::<u8>(reduction, y, x),
         DType::U16 => numbers::<u16>(reduction, y, x),
         DType::U32 => numbers::<u32>(reduction, y, x),
@@ -85,7 +85,7 @@ pub(crate) fn finish(reduction: Reduction, dtype: DType, y: &mut [u8], size: usi
     }
 }
 
-/// What a reduction needs of a type.
+/// The operations that a reduction needs of a type.
 trait Number: bytemuck::Pod {
     fn plus(self, x: Self) -> Self;
     fn times(self, x: Self) -> Self;

@@ -86,7 +86,7 @@ pub fn run_watched<T: Send>(
     }
 }
 
-/// One rank's life; whoever waits for it afterwards learns how it ended.
+/// Runs one rank. A thread that waits for it learns how it ended.
 fn run_rank<T>(
     hub: &Arc<Hub>,
     rank: usize,
@@ -114,7 +114,7 @@ struct Hub {
 
 #[derive(Default)]
 struct State {
-    /// What ranks put down for this exchange.
+    /// The bytes that ranks put down for this exchange.
     put: Vec<Option<Bytes>>,
     /// How many have put something down, and how many have taken all of it.
     put_count: usize,
@@ -123,7 +123,7 @@ struct State {
     messages: BTreeMap<(usize, usize), VecDeque<Bytes>>,
     /// Ranks that will not come any more, and why.
     left: BTreeMap<usize, String>,
-    /// What ended this group for all: a rank gave up waiting.
+    /// The reason why this group ended for all: a rank gave up waiting.
     broken: Option<String>,
     /// Groups that were split off, by the split's number and color, until all their ranks have them.
     groups: BTreeMap<(u64, usize), Arc<Hub>>,

@@ -28,7 +28,7 @@ pub trait Transport: Send + Sync + Debug {
         limit: Duration,
     ) -> Result<()>;
 
-    /// What each rank has as `mine` comes to lie in its range of `all`, on all ranks.
+    /// Copies each rank's `mine` to its range of `all`, on all ranks.
     fn all_gather(&self, mine: &[u8], all: &mut [u8], from: &[Range<usize>], limit: Duration) -> Result<()>;
 
     /// The bytes of rank `root`, on all ranks.

@@ -2,7 +2,7 @@
 
 use syn::{Attribute, LitStr, Path, Result, Token, parse_quote};
 
-/// What `#[module(..)]` says of a type.
+/// The contents of a type's `#[module(..)]`.
 pub(crate) struct TypeAttributes {
     /// Where `remat-nn` is found.
     pub(crate) krate: Path,

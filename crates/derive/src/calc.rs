@@ -60,7 +60,7 @@ pub(crate) fn operand(e: &Expr) -> syn::Result<TokenStream> {
     }
 }
 
-/// A call, of which the receiver is an operand. Arguments are Rust's own.
+/// A call. Its receiver is an operand, and its arguments are plain Rust.
 fn called(e: &Expr) -> syn::Result<TokenStream> {
     let Expr::MethodCall(call) = e else { return Ok(quote!(#e)) };
     let (method, turbofish, args) = (&call.method, &call.turbofish, &call.args);

@@ -11,7 +11,7 @@ use remat_types::SmallVec;
 /// Bytes in one address range: the first, and one past the last.
 pub type Bytes = (usize, usize);
 
-/// What a piece of work uses.
+/// The bytes that a piece of work reads and writes.
 #[derive(Clone, Debug, Default)]
 pub struct Uses {
     /// Bytes that it reads.
@@ -73,7 +73,7 @@ impl<K> InFlight<K> {
         self.0.pop_front()
     }
 
-    /// Keeps the work of which this holds.
+    /// Forgets the work for whose key `is_under_way` is false.
     pub fn retain(&mut self, mut is_under_way: impl FnMut(&K) -> bool) {
         self.0.retain(|(key, _)| is_under_way(key));
     }
@@ -88,7 +88,7 @@ impl<K> InFlight<K> {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// What such a use must wait for, each with its place in the order; from the end, the last first.
+    /// The pieces that work with these uses must wait for, each with its place in the order; the piece begun first comes first.
     pub fn before<'f>(&'f self, uses: &'f Uses) -> impl DoubleEndedIterator<Item = (usize, &'f K)> {
         let all = self.0.iter().enumerate();
         all.filter(|(_, (_, other))| other.conflicts(uses)).map(|(at, (key, _))| (at, key))

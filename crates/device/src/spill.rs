@@ -50,7 +50,7 @@ impl SpillTo {
     }
 
     /// The same with files of at most so many bytes each: an eager device has one, and each executable one for each run at a time.
-    /// What does not fit is computed again.
+    /// The planner computes values again that have no room in the file.
     pub fn at_most(self, bytes: u64) -> SpillTo {
         SpillTo { most_bytes: bytes, ..self }
     }

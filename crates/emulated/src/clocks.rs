@@ -15,7 +15,7 @@ pub(super) struct Access {
     what: &'static str,
 }
 
-/// What a launch reads and writes.
+/// The byte ranges that a launch reads and writes. A donated input lies in its output, and is not read by itself.
 pub(super) fn uses(l: &Launch<'_>) -> Uses {
     let y = l.y.iter().map(|b| (b.at, b.at + b.bytes));
     // A donated input lies in its output.

@@ -412,7 +412,7 @@ impl Emulated {
         self.queued.iter().enumerate().map(|(at, &seq)| Event { stream: StreamId(at as u16), seq }).collect()
     }
 
-    /// What is queued from now on, on any stream, comes after all that was queued before: the last events of that.
+    /// Orders all later work, on any stream, behind all work that is queued now; returns the last event of each stream.
     fn barrier(&mut self) -> SmallVec<[Event; 4]> {
         let last = self.last_events();
         for at in 0..last.len() {

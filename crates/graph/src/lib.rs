@@ -1,5 +1,5 @@
-//! Remat's computing graph and the planner of its memory: what is computed from what, what the graph may become, and what
-//! to compute, recompute and free when, and at which offset every storage lies.
+//! Remat's computing graph and the planner of its memory: graphs of operators, passes that transform them, and plans. A
+//! plan says when to compute, recompute and free each value, and at which offset every storage lies.
 #![forbid(unsafe_code)]
 
 pub mod ir;

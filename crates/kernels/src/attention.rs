@@ -39,7 +39,7 @@ mod tests;
 /// 1.25 of the time.
 const QUERIES: usize = 64;
 
-/// Queries of which none sees the last keys of a tile, if `causal`: whole vectors, too.
+/// Queries that do not see the last keys of a tile, if `causal`. They are whole vectors, too.
 const HALF: usize = QUERIES / 2;
 
 /// Keys that a sum runs over before it is added up, which is also how far packed rows of `v` and `k` stay in the cache.
@@ -144,8 +144,8 @@ pub struct Attention {
     pub drops: Option<Drops>,
 }
 
-/// What is attended to. `mask: [n, heads, tq, tk]` hides a key from a query where it is 0; `bias`, of the same extents, is added to
-/// the scores.
+/// The operands of attention. `mask: [n, heads, tq, tk]` hides a key from a query where it is 0; `bias`, of the same extents, is
+/// added to the scores.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a, T> {
     /// Queries.
@@ -154,9 +154,9 @@ pub struct Inputs<'a, T> {
     pub k: Strided<'a, T>,
     /// Values.
     pub v: Strided<'a, T>,
-    /// What is seen, if not everything.
+    /// The visible keys, if not all.
     pub mask: Option<Strided<'a, u8>>,
-    /// What is added to the scores.
+    /// The term added to the scores.
     pub bias: Option<Strided<'a, T>>,
 }
 

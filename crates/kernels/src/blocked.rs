@@ -57,7 +57,7 @@ pub fn check_block(block: usize) -> Result<()> {
     }
 }
 
-/// What a sum begins with besides its bias.
+/// The start of a sum beside its bias.
 pub enum Start<'a> {
     /// Nothing.
     Zero,
@@ -149,7 +149,7 @@ impl Blocked {
         self.as_winograd().is_some_and(|w| w.pays())
     }
 
-    /// Floating-point operations, of which a multiply-add has two; those of transforms are left out.
+    /// Floating-point operations. A multiply-add counts two, and transforms are left out.
     #[must_use]
     pub fn flops(&self) -> u64 {
         match self.method() {

@@ -13,9 +13,8 @@ pub(crate) fn l2_bytes() -> usize {
     *L2.get_or_init(|| reported().unwrap_or(COMMON_BYTES).clamp(*BYTES.start(), *BYTES.end()))
 }
 
-/// What the processor reports: Intel's leaf 4, and AMD's leaf 0x8000001D in the same form (Intel SDM, volume 2A, CPUID;
-/// AMD64 Programmer's Manual, volume 3, appendix E).
-/// Miri knows no CPUID.
+/// The cache size that the processor reports: Intel's leaf 4, and AMD's leaf 0x8000001D in the same form (Intel SDM,
+/// volume 2A, CPUID; AMD64 Programmer's Manual, volume 3, appendix E). Miri knows no CPUID.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn reported() -> Option<usize> {
     use std::arch::x86_64::{__cpuid, __cpuid_count};

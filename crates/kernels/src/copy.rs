@@ -182,7 +182,7 @@ pub(crate) fn chunks<U: Send>(
     }
 }
 
-/// Rows and columns of a block, of which each cache line of four-byte elements that it reads or writes is used whole.
+/// Rows and columns of a block. A block uses the whole of each cache line of four-byte elements that it reads or writes.
 const BLOCK: usize = 16;
 
 /// Rows of a tile one block wide: they are read in runs of 4 KiB, a page. For four-byte elements: 64 KiB on either side.
@@ -191,7 +191,7 @@ const TALL: usize = 1024;
 /// Columns of a tile one block high, written in runs of 1 KiB.
 const LONG: usize = 256;
 
-/// Steps of the copy's rows, in bytes, of which the multiples fall on few sets of a cache: tiles are long then, not tall.
+/// A step of the copy's rows, in bytes, whose multiples fall on few sets of a cache. Tiles are then long, not tall.
 const FEW_SETS_BYTES: usize = 1024;
 
 /// Parts of a parallel copy of one matrix for each thread: few, since they are read in shorter runs.
@@ -233,7 +233,7 @@ impl Transpose {
         });
     }
 
-    /// Copies rows of which the first begins at element `base`, in tiles.
+    /// Copies rows in tiles. The first row begins at element `base`.
     ///
     /// A tile is tall and narrow, so that it is read in long runs, each cache line of the copy written at once. Where the
     /// rows of the copy would fall on few sets of a cache, that is what cannot be, and the runs are those of the copy.

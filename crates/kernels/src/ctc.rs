@@ -193,7 +193,8 @@ pub fn ctc_grad<T: FloatElement>(
     });
 }
 
-/// What is left to come after the last step: nothing, from the two states in which a sequence may end.
+/// Starts behind the last step: the logarithm of the remaining probability is 0 for the two states in which a sequence may end,
+/// and -inf for others.
 fn finish<R: Real>(beta: &mut [R]) {
     let n = beta.len();
     beta.fill(R::NEG_INFINITY);

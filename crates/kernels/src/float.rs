@@ -17,7 +17,7 @@ const BLOCK_ELEMS: usize = 1024;
 
 /// A float element and its compute type.
 pub trait FloatElement: Storage + Element {
-    /// What kernels compute in.
+    /// The type in which kernels compute.
     type Real: Real;
     /// The dtype of [`FloatElement::Real`].
     const REAL: DType;
@@ -78,7 +78,7 @@ pub(crate) fn sum2<T: FloatElement>(
     total
 }
 
-/// The sum of `f(x[i])`, each of which goes to `y[i]`, too. Prefetches what lies ahead of both.
+/// The sum of `f(x[i])`. Writes each term to `y[i]`, and prefetches ahead in both.
 #[inline(always)]
 pub(crate) fn sum_into<T: FloatElement>(x: &[T], y: &mut [T], f: impl Fn(T) -> T::Real) -> f64 {
     let mut total = 0.0;
@@ -296,7 +296,7 @@ fn fold<R: Real>(lanes: &[R; LANES]) -> f64 {
     wide[0]
 }
 
-/// A mutable slice of which threads take parts that do not overlap.
+/// A mutable slice from which threads take parts that do not overlap.
 pub(crate) struct Disjoint<'a, T> {
     data: *mut T,
     len: usize,

@@ -253,7 +253,7 @@ unsafe fn product<T: GemmElement, O: GemmOutput<T>>(
         if !accumulate {
             for i in 0..m {
                 // SAFETY: row `i` of C is writable, as the caller says.
-                unsafe { std::slice::from_raw_parts_mut(c.add(i * ldc), n) }.fill(O::of(T::Sum::default()));
+                unsafe { std::slice::from_raw_parts_mut(c.add(i * ldc), n) }.fill(O::from_sum(T::Sum::default()));
             }
         }
         return;

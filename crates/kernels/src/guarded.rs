@@ -69,8 +69,8 @@ fn at_both_ends(lens: [usize; 3], f: impl Fn([&mut [f32]; 3], &mut [u8]) -> Vec<
     assert_eq!(bits(&results[0]), bits(&results[1]), "bits do not follow the addresses");
 }
 
-/// What both sides of each axis have beyond the padding of a case: alike on all sides, more on one side of each axis, and more
-/// at both ends, so that a case without padding has some there alone.
+/// The room on both sides of each axis beyond the padding of a case: alike on all sides, more on one side of each axis, and
+/// more at both ends, so that a case without padding has some there alone.
 const PADS_MORE: [[[usize; 2]; 2]; 3] = [[[0, 0]; 2], [[0, 1], [1, 0]], [[0, 1]; 2]];
 
 #[test]
@@ -166,7 +166,7 @@ fn narrow_products<T: GemmElement, O: GemmOutput<T> + PartialEq + std::fmt::Debu
                 let bytes = gemm_workspace_bytes::<T>(m, n, k, 2);
                 let (mut c, mut ws) = (Guarded::new(size_of::<O>() * m * n), Guarded::new(bytes));
                 let (c, ws) = (c.elems::<O>(m * n, at_end), ws.elems::<u8>(bytes, at_end));
-                c.fill(O::of(value(held).widen()));
+                c.fill(O::from_sum(value(held).widen()));
                 ws.fill(0xff);
                 gemm(&pool, m, n, k, a, b, c, n, false, ws);
                 results.push(c.to_vec());

@@ -130,9 +130,9 @@ fn add_short_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usi
     }
 }
 
-/// As [`add_short_rows`] to zeros, for at most [`MARKED_ROWS`] rows of `y`, whatever it holds: it marks the rows that have a
-/// term, so that the first term of a row is not added to zeros in memory, and prefetches rows before their turn, since no
-/// processor foresees where they are: `ahead` indices, of which this part has only some.
+/// As [`add_short_rows`] to zeros, for at most [`MARKED_ROWS`] rows of `y`, whatever it holds. The function marks the rows
+/// that have a term, so that it does not add the first term of a row to zeros in memory. It prefetches rows `ahead` indices
+/// before their turn, since no processor can predict their places.
 fn add_long_rows<T: Num>(dy: &[T], inner: usize, index: Indices<'_>, first: usize, ahead: usize, y: &mut [T]) {
     let mut marks = [0u64; MARK_WORDS];
     widest(

@@ -1,4 +1,4 @@
-//! What the machine can do at most: multiply-adds from registers, streams from memory, and words between two cores.
+//! The limits of the machine: multiply-adds from registers, streams from memory, and words between two cores.
 //!
 //! Kernels are judged by their share of these figures, so the loops are built from the same vectors as the kernels. The
 //! caller takes the time: one call is one sample.

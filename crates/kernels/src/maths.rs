@@ -2,10 +2,10 @@
 //!
 //! Each is computed in f64 and rounded once, without a branch and without a table: polynomials and one division at most.
 //! Multiply-adds are fused, as written, on every machine. All are generic over [`Single`], so that other devices have them
-//! by their expressions, with the same bits.
-//! Their relative error before rounding is below 2^-30, so results differ from the correctly rounded ones only next to
-//! ties. Coefficients are minimax fits by Remez's exchange, made for these intervals. `exp`, of which softmax has one per
-//! element, [`tanh`], and [`gelu`] with its slope stay in f32, which has twice the lanes.
+//! by their expressions, with the same bits. Their relative error before rounding is below 2^-30, so results differ from
+//! the correctly rounded ones only next to ties. Coefficients are minimax fits by Remez's exchange, made for these
+//! intervals. `exp`, which softmax calls once per element, [`tanh`], and [`gelu`] with its slope stay in f32, which has
+//! twice the lanes.
 //!
 //! What was measured, and of how many arguments, is in the book's page on numerics, made by the example `ulps`.
 #![allow(clippy::excessive_precision, reason = "coefficients as they were fitted")]
@@ -462,7 +462,7 @@ pub(crate) fn sin_cos_turns(turns: u32) -> (f64, f64) {
 /// Bits of the double of an `F`.
 type Bits64<F> = <<F as Single>::Wide as Float>::Bits;
 
-/// What is left of `x`, for `|x| < TURNS`, when the nearest multiple of `pi/2` is taken off, and that multiple in the low bits.
+/// The rest of `x`, for `|x| < TURNS`, after the nearest multiple of `pi/2` is subtracted, and that multiple in the low bits.
 #[inline(always)]
 fn quarter_of<F: Single>(x: F) -> (F::Wide, Bits64<F>) {
     /// `pi/2` in parts of 30 bits and what is left, so that their multiples are exact.
@@ -498,7 +498,7 @@ fn by_turns(x: &[f32], y: &mut [f32], near: impl Fn(f32) -> f32, other: Fn32) {
                 far |= is_far(x);
             }
             if far {
-                y.iter_mut().zip(x).filter(|(_, x)| is_far(**x)).for_each(|(y, x)| *y = other.of(*x));
+                y.iter_mut().zip(x).filter(|(_, x)| is_far(**x)).for_each(|(y, x)| *y = other.call(*x));
             }
         },
     );

@@ -60,9 +60,9 @@ fn channels_per_part(d: BatchDims) -> usize {
 /// Channels whose columns are walked side by side where a channel has one element per image.
 const COLUMNS: usize = 16;
 
-/// What the passes over a channel prefetch: the last one but one for what the last one writes, and the last one for the next
-/// channel. So each pass goes through a cache while the memory brings in what the next one needs. Gradients take two passes,
-/// the last two of these.
+/// The prefetches of the passes over a channel. The last pass but one prefetches the lines that the last one writes, and the
+/// last pass prefetches the next channel. So each pass goes through a cache while the memory brings in what the next one
+/// needs. Gradients take two passes, the last two of these.
 #[derive(Clone, Copy)]
 struct PrefetchPasses {
     first: Prefetch,

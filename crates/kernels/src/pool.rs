@@ -57,7 +57,7 @@ pub struct Pool {
     turn: Mutex<()>,
 }
 
-/// What a job is, as the workers see it. Only touched under the rules of [`Shared::job`].
+/// A job, as the workers see it. Only touched under the rules of [`Shared::job`].
 struct Job {
     f: *const (dyn Fn(usize) + Sync),
     caller: Thread,

@@ -85,7 +85,7 @@ pub(crate) fn prefetch_l2_beyond<T>(p: *const T, bytes: isize) {
     prefetch_l2(p.wrapping_byte_offset(bytes));
 }
 
-/// What a tile prefetches while it computes.
+/// The lines that a tile prefetches while it computes.
 pub(crate) trait PrefetchRound {
     /// Prefetches the lines of a round of `steps` steps.
     fn round(&mut self, steps: usize);
@@ -221,7 +221,7 @@ impl<T> PrefetchBlock<T> {
         self.runs.div_ceil(self.rounds) * self.lines.div_ceil(self.each)
     }
 
-    /// What a tile prefetches, counted from 0.
+    /// The lines that this tile prefetches; tiles count from 0.
     #[inline(always)]
     pub(crate) fn part(&self, tile: usize) -> PrefetchLines<T> {
         let columns = self.lines.div_ceil(self.each);

@@ -40,7 +40,7 @@ const MIN_ROWS: usize = 4;
 /// Alignment of what lies in the workspace.
 const ALIGN_BYTES: usize = 64;
 
-/// What one step of a recurrent layer computes.
+/// The function of one step of a recurrent layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cell {
     /// `h = tanh(a)`.
@@ -85,7 +85,7 @@ impl Cell {
 /// Sizes of a layer and its direction. `width` is that of the outputs: `hidden`, or less with a projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// What a step computes.
+    /// The function of a step.
     pub cell: Cell,
     /// Steps of the longest row.
     pub steps: usize,

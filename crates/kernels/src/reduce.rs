@@ -39,7 +39,7 @@ const PART_ELEMS: usize = 64 * 1024;
 /// Outputs of runs that one task of the pool computes at least, in elements.
 const TASK_ELEMS: usize = 16 * 1024;
 
-/// What is folded, and how. `T` is the input's element, `U` the output's.
+/// A function that folds elements. `T` is the input's element, `U` the output's.
 ///
 /// A second pass may need what a first one left in the output (a maximum, a mean): that is the parameter.
 pub trait Reducer<T, U>: Copy + Sync {

@@ -142,7 +142,7 @@ pub(crate) trait MulAdd: Copy {
     unsafe fn add(self, other: Self) -> Self;
 }
 
-/// `x`, of which the compiler is to know nothing: it makes no pointers of its own from what it knows of an index.
+/// `x`, hidden from the compiler. If the compiler knows an index, it makes pointers from it.
 #[inline(always)]
 pub(crate) fn opaque(x: usize) -> usize {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]

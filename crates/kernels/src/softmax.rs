@@ -29,7 +29,7 @@ pub struct AxisDims {
 
 impl AxisDims {
     /// The dims of axis `axis` of `shape`.
-    pub fn of(shape: &[usize], axis: usize) -> Self {
+    pub fn new(shape: &[usize], axis: usize) -> Self {
         let product = |d: &[usize]| d.iter().product();
         AxisDims { outer: product(&shape[..axis]), c: shape[axis], inner: product(&shape[axis + 1..]) }
     }
@@ -164,7 +164,8 @@ fn exponentials<T: FloatElement>(x: &[T], y: &mut [T], out: Option<usize>) -> (T
     (max, T::Real::from_f64(of(&x[..k], before) + of(&x[k + 1..], &mut behind[1..])))
 }
 
-/// `exp(x - max)`, of which `kept` is what [`exponentials`] wrote: computed again only if that was rounded.
+/// `exp(x - max)`. `kept` is the value that [`exponentials`] wrote; the function computes the exponential again only if that
+/// value was rounded.
 #[inline(always)]
 fn exponential<T: FloatElement>(x: T, max: T::Real, kept: T) -> T::Real {
     let is_exact = const { size_of::<T>() == size_of::<T::Real>() };

@@ -54,7 +54,7 @@ impl Axis {
         }
     }
 
-    /// Sliding windows of which element `tap` lies in the input: from the first to before the last.
+    /// Sliding windows whose element `tap` lies in the input: from the first to before the last.
     fn windows_of(&self, tap: usize) -> (usize, usize) {
         match self.kind {
             AxisKind::Sliding { stride, before, .. } => {
@@ -103,8 +103,8 @@ fn planes<T: Send>(pool: &Pool, y: &mut [T], plane_elems: usize, per_part: usize
     });
 }
 
-/// Fills `y` in pieces of `L` elements, of which the last may overlap the one before: those from `at` on are
-/// `f(at)`. `y` has `L` elements or more, or none.
+/// Fills `y` in pieces of `L` elements: the piece from `at` on is `f(at)`. The last piece may overlap the one before.
+/// `y` has `L` elements or more, or none.
 #[inline(always)]
 fn pieces<const L: usize, V: Copy>(y: &mut [V], f: impl Fn(usize) -> [V; L]) {
     for from in (0..y.len()).step_by(L) {
@@ -161,7 +161,7 @@ const COLUMNS: usize = 64;
 struct Maxima<T> {
     values: [T; COLUMNS],
     places: [usize; COLUMNS],
-    /// Windows of which the first elements lie in the row.
+    /// Windows whose first elements lie in the row.
     taps: [(usize, usize); TAPS],
 }
 
@@ -233,7 +233,7 @@ impl<T: Maximum> Maxima<T> {
     }
 }
 
-/// Every `STRIDE`-th element of `x`, of which the first lies at `first`, beside a window each.
+/// Compares every `STRIDE`-th element of `x`, from place `first` on, with the extreme of its window.
 #[inline(always)]
 fn take<T: Maximum, const STRIDE: usize, const PLACES: bool>(
     x: &[T],
@@ -291,7 +291,7 @@ fn is_halving(a: Axis) -> bool {
     a.kind == AxisKind::Sliding { kernel: 2, stride: 2, before: 0, after: 0 } && 2 * a.out <= a.size
 }
 
-/// What windows of two by two give.
+/// The result of windows of two by two.
 trait TwoByTwo<T> {
     /// Of the first `L` windows of two rows.
     fn of<const L: usize>(a: &[T], b: &[T]) -> [T; L];

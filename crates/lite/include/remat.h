@@ -23,13 +23,13 @@
 #include <stdint.h>
 
 /**
- * The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; what is
- * added at the end of a struct, and new functions, leave it as it is.
+ * The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; fields
+ * added at the end of a struct, and new functions, do not change it.
  */
 #define REMAT_ABI_VERSION 1
 
 /**
- * What a call gives back. Text for people is in remat_last_error.
+ * The result of a call. Text for people is in remat_last_error.
  */
 enum remat_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -65,7 +65,7 @@ enum remat_status
      */
     REMAT_ARITY = 6,
     /**
-     * A device that cannot do what is asked.
+     * A device that cannot do the requested work.
      */
     REMAT_DEVICE = 7,
     /**
@@ -122,7 +122,7 @@ enum remat_dtype
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * None: what is no tensor, or of a type that Remat does not have.
+     * None: no tensor, or a type that Remat does not have.
      */
     REMAT_DTYPE_NONE = 0,
     /**
@@ -187,7 +187,7 @@ typedef int32_t remat_dtype;
 #endif // __cplusplus
 
 /**
- * What an input or output is.
+ * The kind of an input or output.
  */
 enum remat_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -254,7 +254,7 @@ typedef struct remat_shortfall {
      */
     size_t struct_size;
     /**
-     * What an operator needed at once.
+     * The bytes that an operator needed at once.
      */
     size_t needed_bytes;
     /**
@@ -372,8 +372,8 @@ typedef struct remat_options {
      */
     size_t memory_budget_bytes;
     /**
-     * What passes may do, 0 to 3: 0 runs the model as it is written, 2 keeps every bit of that, 3 (unless set) may change the last
-     * digits, as folding a batch norm into a convolution does.
+     * The level of passes, 0 to 3: 0 runs the model as it is written. 2 keeps every bit of that. 3, the default, may change the
+     * last digits, as folding a batch norm into a convolution does.
      */
     int32_t level;
     /**
@@ -440,8 +440,8 @@ typedef struct remat_options {
      */
     const char *device;
     /**
-     * Kernels of the caller's, for networks on the processor: in place of those that are there. What is computed when the model is read
-     * has the operators' own. NULL, unless set: none.
+     * Kernels of the caller's, for networks on the processor: in place of Remat's. Constants that are computed while the model
+     * is read use the operators' own kernels. NULL, the default: none.
      */
     const struct remat_kernel *kernels;
     /**
@@ -491,7 +491,7 @@ typedef struct remat_port {
      */
     int64_t rank;
     /**
-     * What it is.
+     * Its kind.
      */
     remat_kind kind;
     /**
@@ -557,7 +557,7 @@ typedef struct remat_memory {
      */
     size_t io_bytes;
     /**
-     * What lives only within a run. Of a model that is no single graph: the most that all of it took.
+     * Bytes that live only within a run. For a model that is no single graph: the most bytes at once.
      */
     size_t workspace_bytes;
     /**
@@ -606,12 +606,12 @@ const char *remat_last_error(void);
 remat_status remat_last_shortfall(struct remat_shortfall *shortfall);
 
 /**
- * Bytes of an element; 0 for what is no dtype.
+ * Bytes of an element; 0 for a number that is no dtype.
  */
 size_t remat_dtype_size(int32_t dtype);
 
 /**
- * The name of a dtype, as "f32"; "none" for what is no dtype. Never NULL.
+ * The name of a dtype, as "f32"; "none" for a number that is no dtype. Never NULL.
  */
 const char *remat_dtype_name(int32_t dtype);
 
@@ -715,7 +715,7 @@ const char *remat_network_name(const struct remat_network *network);
 const char *remat_network_producer(const struct remat_network *network);
 
 /**
- * What the file has under a key. NULL if there is nothing; the text stays until the network is freed.
+ * The file's metadata under a key. NULL if there are none; the text stays until the network is freed.
  */
 const char *remat_network_metadata(const struct remat_network *network, const char *key);
 
@@ -776,7 +776,7 @@ remat_status remat_session_input_data(struct remat_session *session,
                                       size_t *bytes);
 
 /**
- * Copies a tensor to an input. Its type and shape must be those of the input, and bytes what it takes.
+ * Copies a tensor to an input. Its type and shape must be those of the input, and `bytes` its size.
  *
  * Errors: REMAT_VALUE for an unknown name, another number of bytes, and an input that is no tensor; REMAT_DTYPE, REMAT_SHAPE for another
  * type or shape; REMAT_BUSY.
@@ -837,7 +837,7 @@ int32_t remat_session_is_planned(const struct remat_session *session);
 remat_status remat_session_release_workspace(struct remat_session *session);
 
 /**
- * What the last run gave as an output. The tensor's struct_size is set before.
+ * An output of the last run. The caller sets the tensor's struct_size before.
  *
  * Errors: REMAT_VALUE for an unknown name, and an output that is no tensor; REMAT_NO_VALUE before a run, after one that failed, and if
  * the run wrote it to the caller's memory; REMAT_BUSY.
@@ -855,7 +855,7 @@ remat_status remat_session_output(struct remat_session *session,
 remat_status remat_session_output_type(struct remat_session *session, const char *name, struct remat_tensor *tensor);
 
 /**
- * What a session holds. The struct's struct_size is set before. Errors: REMAT_BUSY.
+ * The memory of a session. The caller sets the struct's struct_size before. Errors: REMAT_BUSY.
  */
 remat_status remat_session_memory(struct remat_session *session, struct remat_memory *memory);
 

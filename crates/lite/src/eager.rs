@@ -24,7 +24,7 @@ const MOST_DECIDING_ELEMS: usize = 4;
 /// The most plans that are kept, those that were used last, and the most values that are known to have none.
 const MOST_PLANS: usize = 4;
 
-/// What sessions share.
+/// The data that sessions share.
 #[derive(Debug)]
 pub(crate) struct Eager {
     source: Source,
@@ -161,7 +161,7 @@ pub(crate) struct Machine {
     shared: Arc<Eager>,
     options: SessionOptions,
     inputs: Vec<Option<Value>>,
-    /// What `input_as_mut` gave out, by input: read again by every run.
+    /// The arrays that `input_as_mut` lent, by input. Every run reads them again.
     lent: Vec<Option<HostTensor>>,
     planned: Vec<Planned>,
     /// Of the last run; of one under a plan those that are of strings.
@@ -289,7 +289,7 @@ impl Machine {
         let x = self.inputs.iter().zip(&self.lent).map(value).collect::<Result<Vec<Value>>>()?;
         let _quiet = no_grad();
         let y = network.run(&x)?;
-        // an error of an operator is this run's, and not of whoever reads a value later
+        // an error of an operator belongs to this run, and not to a later reader of a value
         device.channel().sync()?;
         self.read.resize(y.len(), None);
         self.outputs = y.into_iter().map(Some).collect();

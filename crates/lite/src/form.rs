@@ -1,4 +1,4 @@
-//! What of a network runs for one set of input types.
+//! The program of a network for one set of input types.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Form {
     pub(crate) program: Program,
 }
 
-/// What runs.
+/// The program that runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Program {
     /// One graph, planned ahead.

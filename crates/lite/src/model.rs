@@ -15,7 +15,7 @@ use crate::shapes::unknown;
 /// Who wrote files of graphs, if they do not say.
 const PRODUCER: &str = "remat";
 
-/// What a file says about itself.
+/// The metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// The name of the graph.
@@ -51,7 +51,7 @@ pub fn is_graph_file(start: &[u8]) -> bool {
 /// Bytes that [`is_graph_file`] looks at.
 const START_BYTES: u64 = 9;
 
-/// Errors, naming the path: Io; Format for what is no file.
+/// Errors, naming the path: Io; Format for a path that is no file.
 fn graph_file_is_at(path: &Path) -> Result<bool> {
     let (file, _) = open_file(path)?;
     let mut start = Vec::new();
@@ -208,7 +208,7 @@ impl Model {
     }
 }
 
-/// What a file of a graph says of a value.
+/// The declaration of a value in a graph file.
 fn port(file: &GraphFile, name: &str, v: ValueId) -> Port {
     let fact = file.form.example().fact(v);
     let extents = match &file.form {

@@ -23,9 +23,9 @@ use crate::{Options, Shapes};
 /// The largest model that is taken from memory or a reader: protobuf's lengths are of 32 bits.
 const MOST_BYTES: u64 = 1 << 31;
 
-/// A model, and what of it was made ready to run; see the crate's example.
+/// A model, and its prepared forms; see the crate's example.
 ///
-/// Networks are shared by reference between threads, each of which may have sessions of its own.
+/// Threads share networks by reference. Each thread may have its own sessions.
 #[derive(Debug)]
 pub struct Network {
     /// Nothing once no further shapes can come, of bytes.
@@ -127,7 +127,7 @@ impl Network {
         &self.outputs
     }
 
-    /// What the file says about itself.
+    /// The metadata of the file.
     pub fn about(&self) -> &About {
         &self.about
     }
@@ -159,8 +159,8 @@ impl Network {
         Session::new(form, &self.options.session, self.affinity.clone())
     }
 
-    /// What the model computes for inputs of these shapes, as it is written: before passes, with its weights as constants. `None` if
-    /// sizes follow from values, or an input or output is no tensor. The model is read again if there was a session before.
+    /// The model's graph for inputs of these shapes, before passes, with its weights as constants. `None` if sizes follow from
+    /// values, or an input or output is no tensor. The model is read again if there was a session before.
     ///
     /// Errors: as [`Network::session`], but for those of memory; Value if the model came as bytes, its shapes are fixed, and there was
     /// a session before.

@@ -19,8 +19,8 @@ pub struct Options {
     pub affinity: Option<Vec<usize>>,
     /// Most bytes of a session with the weights that it reads; `None` for no limit.
     pub memory_budget: Option<usize>,
-    /// What passes may do, 0 to 3: 0 runs the model as it is written, 2 keeps every bit of that, 3 (unless set) may change the last
-    /// digits, as folding a batch norm into a convolution does.
+    /// The level of passes, 0 to 3: 0 runs the model as it is written. 2 keeps every bit of that. 3, the default, may change the
+    /// last digits, as folding a batch norm into a convolution does.
     pub level: u8,
     /// F16 or BF16 to store values between operators as; sums stay f32.
     pub half: Option<DType>,

@@ -1,4 +1,4 @@
-//! A graph that was planned, and what its sessions hold.
+//! A planned graph, and the memory of its sessions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ pub struct Memory {
     pub constant_bytes: usize,
     /// Inputs and outputs.
     pub io_bytes: usize,
-    /// What lives only within a run. Of a model that is no single graph: the most that the device held.
+    /// Bytes that live only within a run. For a model that is no single graph: the most bytes that the device held.
     pub workspace_bytes: usize,
     /// Weights that do not fit the budget and that runs read from a file when they need them; no part of the memory.
     pub stored_bytes: usize,
@@ -41,7 +41,7 @@ impl Memory {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) compiled: Arc<Mutex<CompiledGraph>>,
-    /// For each output that is of strings, those of which it gives the places.
+    /// For each output of strings: the list in which the output gives places.
     labels: Arc<[Option<Arc<Vec<String>>>]>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn settle(run: &mut Session, plan: &Mutex<CompiledGraph>) -> Result<(
     Ok(())
 }
 
-/// What a session of an executable holds.
+/// The memory of a session of an executable.
 pub(crate) fn memory_of(e: &Executable) -> Memory {
     let (g, f) = (e.graph(), e.figures());
     // in whole units of the arena, as the budget counts them

@@ -213,8 +213,8 @@ impl Session {
         }
     }
 
-    /// What the last run gave as an output. Errors (Value): no such output, none that is a tensor, no run yet of a model that is no
-    /// single graph; those of the device.
+    /// An output of the last run. Errors (Value): there is no such output, it is no tensor, or a model that is no single graph
+    /// has not run yet. Also errors of the device.
     pub fn output(&mut self, name: &str) -> Result<ValueView<'_>> {
         let j = self.output_index(name)?;
         match &mut self.machine {
@@ -243,9 +243,10 @@ impl Session {
         found.map_err(|e| e.context(format!("output `{name}`")))
     }
 
-    /// True if one graph runs under one plan; false if sizes follow from values, so that operators run one by one on a device with
-    /// the same budget. Where a few integers among the inputs decide whether there is one graph, it says so of the last run: there is
-    /// a plan for each value that they have, of which the four that were used last are kept, and under a budget one.
+    /// True if one graph runs under one plan; false if sizes follow from values, so that operators run one by one on a device
+    /// with the same budget. If a few integers among the inputs decide whether there is one graph, the answer is for the last
+    /// run. There is a plan for each value of these integers. The session keeps the four plans that were used last, and under a
+    /// budget only one.
     pub fn is_planned(&self) -> bool {
         match &self.machine {
             Machine::Compiled { .. } => true,
@@ -261,7 +262,7 @@ impl Session {
         }
     }
 
-    /// What the planner says of the runs, in nanoseconds; `None` if they run without a limit that binds.
+    /// The planner's times for the runs, in nanoseconds; `None` if the runs fit the budget without a plan.
     pub fn plan_times(&self) -> Option<PlanTimes> {
         match &self.machine {
             Machine::Compiled { plan, .. } => lock(&plan.compiled).plan_times(),
@@ -269,7 +270,7 @@ impl Session {
         }
     }
 
-    /// What it holds. Errors: Value: running; those of the device.
+    /// The memory of the session. Errors: Value: running; those of the device.
     pub fn memory(&mut self) -> Result<Memory> {
         match &mut self.machine {
             Machine::Compiled { run, .. } => Ok(memory_of(run.executable()?)),
@@ -292,8 +293,8 @@ impl Session {
         }
     }
 
-    /// The session of the runtime beneath, for what is not here: values within the graph, parts. `None` if the model is no single
-    /// graph.
+    /// The session of the runtime beneath, for features that are not here: values within the graph, parts. `None` if the model is
+    /// no single graph.
     pub fn runtime(&mut self) -> Option<&mut remat_runtime::Session> {
         match &mut self.machine {
             Machine::Compiled { run, .. } => Some(run),
@@ -349,7 +350,7 @@ impl Future for Run<'_> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        // an error that nobody waited for is nobody's
+        // nobody waits for this run, so nobody reads its error
         let _ = self.session.wait();
     }
 }

@@ -18,7 +18,7 @@ fn under_mpirun(ranks: usize, what: &str) -> Output {
     command.output().expect("mpirun is part of the MPI library")
 }
 
-/// What the ranks do, by name.
+/// The programs of the ranks, by name.
 fn ranks(what: &str, c: &Communicator) -> Result<()> {
     let call = Call::named("meeting");
     match (what, c.rank()) {

@@ -13,8 +13,8 @@ use crate::{Arg, Mode, Module, Momentum, Parameter, Role, Visitor, update};
 /// How an [`Average`] counts what it sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AverageOptions {
-    /// The weight of what was there before, of an exponential moving average (EMA); `None` counts all the same, as stochastic
-    /// weight averaging does (SWA; Izmailov et al., UAI 2018).
+    /// The weight of the earlier average in an exponential moving average (EMA); `None` gives all versions the same weight,
+    /// as stochastic weight averaging does (SWA; Izmailov et al., UAI 2018).
     pub decay: Option<f64>,
     /// Averages the buffers of floats as well, such as running statistics; else they are taken as they are. Default: false.
     pub buffers: bool,
@@ -107,7 +107,7 @@ impl Average {
                 e.average.set(&e.own.get()?.detach())?;
             }
         }
-        // The count moves if what was averaged exists: of a step that fails there is nothing to count.
+        // The count increases only if the averaged value exists: a step that fails is not counted.
         let counted = seen.add(1)?;
         let exists = match self.entries.iter().find(|e| e.own.elems() > 0) {
             Some(e) => {
@@ -119,7 +119,7 @@ impl Average {
         update(Where, vec![Arg::Value(exists), Arg::Value(counted), Arg::State(count)])
     }
 
-    /// Lets the module have the averages, and keeps what it had in their place: the second call undoes the first.
+    /// Exchanges the averages and the module's parameters: the second call undoes the first.
     ///
     /// Errors: Closed.
     pub fn swap(&mut self) -> Result<()> {

@@ -180,16 +180,16 @@ impl RngCell {
     }
 }
 
-/// What stands around a layer that is within another module: it may change what the layer reads and what it gives, or compute in its
-/// place. See [`Label::set_tap`].
+/// A hook around a layer within another module. It may change the layer's input and output, or compute in its place. See
+/// [`Label::set_tap`].
 pub trait Tap: Send + Sync {
     /// Called with what the layer is to read.
     fn before(&self, x: &Tensor) -> Result<Tapped>;
-    /// Called with what the layer read and what it made of it; gives the result.
+    /// Called with the layer's input and output; returns the result.
     fn after(&self, x: &Tensor, y: Tensor) -> Result<Tensor>;
 }
 
-/// What a [`Tap`] makes of a layer's input.
+/// The answer of a [`Tap`] to a layer's input.
 pub enum Tapped {
     /// The layer computes, of this.
     Input(Tensor),
@@ -265,7 +265,7 @@ impl Label {
         Ok(())
     }
 
-    /// What a layer gives for `x`, where it computes `own`: that, or what its tap makes of it.
+    /// The output of a layer that computes `own`, for `x`. The layer's tap may change or replace it.
     pub fn around(&self, x: &Tensor, own: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let Some(taps) = &self.taps else { return own(x) };
         if tracing::is_tracing() {

@@ -4,7 +4,7 @@ use remat_types::{Error, ErrorKind, HostTensor, Layout, Result, Shape, axis_of};
 
 use crate::Parameter;
 
-/// A parameter of which each rank of a group has an equal part: of as many parts of one axis as there are ranks, this rank's.
+/// A parameter that the ranks of a group divide. One axis is cut into one equal part per rank, and this rank has its own part.
 ///
 /// An axis that is several blocks one behind the other, as the rows of `q`, `k` and `v` in one weight, is divided block by block: a
 /// rank has its part of each. A traversal meets the part under the whole's name, and
@@ -18,8 +18,8 @@ use crate::Parameter;
 /// let parts = threads::run(2, |ranks| {
 ///     let device = Device::cpu(DeviceOptions { ranks: Some(ranks.clone()), ..Default::default() })?;
 ///     let whole = Parameter::new(Tensor::new(&device, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [8])?)?;
-///     // two blocks of four, of each of which a rank has two
-///     let divided = Divided::of(&whole, 0, 2, &ranks)?;
+///     // two blocks of four: a rank has two of each
+///     let divided = Divided::from_whole(&whole, 0, 2, &ranks)?;
 ///     assert!(divided.whole()?.to_host()? == whole.to_host()?);
 ///     divided.part().get()?.to_vec::<f32>()
 /// })?;
@@ -44,7 +44,7 @@ impl Divided {
     /// This rank's part of a parameter that all ranks have alike, with its role, frozen if it is frozen. `axis` is of `blocks` blocks.
     ///
     /// Errors: Axis; Value if blocks and ranks do not divide the axis; Budget if the part does not fit beside the whole.
-    pub fn of(whole: &Parameter, axis: isize, blocks: usize, group: &Communicator) -> Result<Self> {
+    pub fn from_whole(whole: &Parameter, axis: isize, blocks: usize, group: &Communicator) -> Result<Self> {
         let place = Place { axis: axis_of(axis, whole.shape().rank())?, blocks };
         place.part_extent(whole.shape(), group)?;
         let _quiet = no_grad();
@@ -90,8 +90,8 @@ impl Divided {
 }
 
 impl Place {
-    /// What a rank has of the divided axis of `whole`. Errors (Value) unless it is so many equal blocks of as many equal parts as there
-    /// are ranks.
+    /// The extent of a rank's part of the divided axis of `whole`. Errors (Value) unless the axis consists of equal blocks, each
+    /// with one equal part per rank.
     fn part_extent(self, whole: &Shape, group: &Communicator) -> Result<usize> {
         let (extent, parts) = (whole[self.axis], self.blocks.saturating_mul(group.size()));
         if parts > 0 && extent.is_multiple_of(parts) {

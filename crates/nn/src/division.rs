@@ -23,7 +23,7 @@ impl Taker {
     }
 }
 
-/// What a tensor is a part of, and among whom that is divided.
+/// The whole to which a part belongs, and the ranks that divide it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(crate) group: Communicator,

@@ -29,7 +29,8 @@ impl Draws {
         Draws { rng, begun: [None, None] }
     }
 
-    /// `f` of the generator. What it draws or splits is a part of the thread's step; one that it seeds or replaces is what it says.
+    /// `f` of the generator. Draws and splits by `f` are part of the thread's step. If `f` seeds or replaces the generator, the
+    /// change stays.
     pub(crate) fn with<T>(&mut self, f: impl FnOnce(&mut Rng) -> T) -> T {
         let device = DEVICE.with_borrow(|d| d.as_ref().and_then(WeakDevice::upgrade));
         self.begin(device.map(|d| d.channel().moment()));

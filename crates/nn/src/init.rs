@@ -27,7 +27,7 @@ pub enum Fan {
     Out,
 }
 
-/// The function that follows a layer; its gain is what restores the variance it takes.
+/// The function that follows a layer. Its gain restores the variance that the function removes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gain {
@@ -218,7 +218,7 @@ fn next_adopted(dtype: DType, shape: &Shape, role: Role) -> Option<Result<Parame
     })
 }
 
-/// What a layer needs to make its parameters: a device, a dtype and a source of keys.
+/// The context in which a layer makes its parameters: a device, a dtype and a source of keys.
 #[derive(Clone, Debug)]
 pub struct InitCx {
     /// Where the parameters live.

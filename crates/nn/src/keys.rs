@@ -1,7 +1,7 @@
-//! Random keys of a pass that is made a second time: the first notes what it draws, the second gets the same.
+//! Random keys of a pass that runs twice: the first run notes its keys, and the second gets the same keys.
 //!
-//! A compiled function draws keys anew before every run, the first pass's before those of the second: so what is noted is not a key but
-//! a place for one.
+//! A compiled function draws keys anew before every run, the first pass's before those of the second: so the note is not a key
+//! but a place for one.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,9 +21,9 @@ pub(crate) enum Source {
 }
 
 enum Pass {
-    /// Notes what is drawn.
+    /// Notes drawn keys.
     First(Vec<Key>),
-    /// Draws what was noted.
+    /// Draws the noted keys.
     Again(VecDeque<Key>),
 }
 

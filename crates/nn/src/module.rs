@@ -1,4 +1,4 @@
-//! What every network can do, whatever its fields.
+//! Methods that every network has, whatever its fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,19 +44,19 @@ pub trait Module: Visit + Send + Sync {
         entries(self)
     }
 
-    /// Number of trained numbers, of which this rank may have a part.
+    /// Number of trained numbers of the whole network; this rank may have a part of them.
     fn parameter_count(&self) -> usize {
         self.parameters().iter().map(|p| p.whole_shape().elems()).sum()
     }
 
-    /// Parameters and buffers on the host; waits for them. Of what is divided among ranks the whole, for which all of them call it. Errors: what made one of them fail; Value if two have one
-    /// name.
+    /// Parameters and buffers on the host; waits for them. Divided parameters are put together, for which all ranks must call
+    /// this. Errors: the failure of one of them; Value if two have one name.
     fn state_dict(&self) -> Result<BTreeMap<String, HostTensor>> {
         state::read(&entries(self))
     }
 
     /// Replaces parameters and buffers by those of `state`. If `strict`, the names must be the same on both sides;
-    /// else what is on one side only stays as it is, and is reported. Gradients stay.
+    /// else an entry that only one side has is left alone, and reported. Gradients stay.
     ///
     /// Errors, after which nothing has changed: Value, naming every missing, unexpected and mis-shaped entry, and, strict or
     /// not, for a state that has no name of this module's at all; Budget if old and new state do not fit together.
@@ -103,7 +103,7 @@ pub trait Module: Visit + Send + Sync {
     }
 
     /// Names each part's scope by its path below `root`, for reports and traces: `net.block.0`. Without this call a
-    /// part's scope says what it is: `linear`.
+    /// part's scope has the name of its kind: `linear`.
     fn name_scopes(&self, root: &str) {
         walk(self, root, &mut NameScopes);
     }

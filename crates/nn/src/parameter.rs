@@ -1,9 +1,10 @@
 //! A named piece of a model's state.
 //!
-//! A [`Parameter`] owns the current version of a tensor. Tensors are values: an update makes a new version, and since the
-//! parameter takes its tensor out of the slot for that, it is the last owner and the kernel writes in place; whoever
-//! still holds the old version keeps it, and the update is a copy. Names are not stored here: they are the path on which
-//! a traversal ([`Visit`](crate::Visit)) reaches the parameter, so one parameter may be shared by two modules.
+//! A [`Parameter`] owns the current version of a tensor. Tensors are values: an update makes a new version. The parameter
+//! takes its tensor out of the slot for the update, so it is the last owner and the kernel writes in place. If the
+//! program still holds the old version, that version stays, and the update is a copy. Names are not stored here: they are
+//! the path on which a traversal ([`Visit`](crate::Visit)) reaches the parameter, so one parameter may be shared by two
+//! modules.
 //!
 //! Every version is committed: it counts as state in memory reports, and is kept, never recomputed.
 
@@ -18,7 +19,7 @@ use remat_types::{DType, Error, ErrorKind, Fact, HostTensor, Result, Shape};
 use crate::division::Division;
 use crate::earlier::Earlier;
 
-/// What a parameter is for.
+/// The purpose of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Trained by gradients.
@@ -46,9 +47,9 @@ struct Inner {
     frozen: AtomicBool,
     /// Empty only within an update, under the lock, and after a device was closed in the middle of one.
     slot: Mutex<Option<Tensor>>,
-    /// What a reader gets instead, while a parametrisation computes with it.
+    /// The value that a reader gets instead, while a parametrisation computes with it.
     stand_in: Mutex<Option<Tensor>>,
-    /// Of a rank's part of what is divided among several.
+    /// The division, if this is a rank's part of a whole.
     division: Option<Division>,
     /// The part of this one that an optimiser moves, while that lives; it has the gradient where gradients are divided.
     part: Mutex<Weak<Inner>>,
@@ -186,12 +187,12 @@ impl Parameter {
         self.present().as_ref().ok_or_else(lost)?.set_grad(grad)
     }
 
-    /// Takes the accumulated gradient out for good, as an optimiser's step does: what comes next has nothing to do with it.
+    /// Takes the accumulated gradient out for good, as an optimiser's step does: the next gradient starts anew.
     pub(crate) fn spend_grad(&self) -> Option<Tensor> {
         let slot = self.present();
         let value = slot.as_ref()?;
         let g = value.take_grad();
-        // never fails on a leaf, and what is no leaf has no gradient
+        // never fails on a leaf, and other tensors have no gradient
         let _ = value.set_grad(None);
         g
     }
@@ -219,7 +220,7 @@ impl Parameter {
         self.present().iter().for_each(Tensor::mark_grad_reduced);
     }
 
-    /// Bytes of the gradient accumulated so far, of which this rank may keep a part.
+    /// Bytes of the gradient accumulated so far. This rank may keep only a part of it.
     pub fn grad_bytes(&self) -> usize {
         let bytes = |p: &Parameter| p.present().as_ref().map_or(0, Tensor::grad_bytes);
         bytes(self) + self.part().as_ref().map_or(0, bytes)
@@ -230,7 +231,8 @@ impl Parameter {
         self.present().as_ref().ok_or_else(lost)?.on_grad(hook)
     }
 
-    /// Calls `hook` with the gradient whenever a backward pass has completed it, and accumulates what it gives; see [`Tensor::map_grad`].
+    /// Calls `hook` with the gradient whenever a backward pass has completed it, and accumulates the result of the hook; see
+    /// [`Tensor::map_grad`].
     pub fn map_grad(
         &self,
         hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
@@ -263,7 +265,7 @@ impl Parameter {
         frozen
     }
 
-    /// What it is for.
+    /// The purpose of the parameter.
     pub fn role(&self) -> Role {
         self.0.role
     }
@@ -283,7 +285,7 @@ impl Parameter {
         self.0.fact.elems()
     }
 
-    /// Extents of the whole of which this rank may have a part; else its own.
+    /// Extents of the whole parameter, if this rank has a part of it; else the parameter's own extents.
     pub fn whole_shape(&self) -> &Shape {
         self.division().map_or(self.shape(), |d| &d.whole)
     }
@@ -293,12 +295,12 @@ impl Parameter {
         self.0.part.lock().unwrap_or_else(PoisonError::into_inner).upgrade().map(Parameter)
     }
 
-    /// Names what is this rank's part of it.
+    /// Sets this rank's part of the parameter.
     pub(crate) fn set_part(&self, part: &Parameter) {
         *self.0.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&part.0);
     }
 
-    /// Lets go of the value, of which the ranks keep `part` and others: from now on it is there while it has a stand-in.
+    /// Releases the value. The ranks keep its parts, this one `part`. From now on the value exists only while it has a stand-in.
     pub(crate) fn give_up_value(&self, part: &Parameter) {
         self.set_part(part);
         drop(self.lock().take());
@@ -318,7 +320,7 @@ impl Parameter {
         }
     }
 
-    /// What the value is a part of, if it is one.
+    /// The division to which the value belongs, if it is a part.
     pub(crate) fn division(&self) -> Option<&Division> {
         self.0.division.as_ref()
     }
@@ -366,7 +368,7 @@ impl Parameter {
         self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slot, to replace what is in it.
+    /// The slot, to replace its content.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
         self.take_back();
         let mut slot = self.present();

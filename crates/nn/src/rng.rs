@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// A source of keys for random ops: `(seed, 0), (seed, 1), ..`.
 ///
-/// An op draws by Philox from its key alone, so what it gives does not depend on when, where or how often it runs. The
-/// generator is two numbers, is saved as such, and continues where it was.
+/// An op draws by Philox from its key alone, so its result does not depend on the time, the place or the number of its
+/// runs. The generator is two numbers, is saved as such, and continues where it was.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rng {

@@ -11,7 +11,7 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 use crate::Parameter;
 use crate::division::Taker;
 
-/// What a loading took, and what one that was not strict left alone. Its text says how many of each.
+/// The entries that a load took, and those that a non-strict load left alone. Its text gives the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// Names that both have, whose values were taken.
@@ -82,8 +82,9 @@ pub(crate) fn group_of<'p>(entries: impl Iterator<Item = &'p Parameter>) -> Resu
     }
 }
 
-/// Hands each value to `take` as a whole, in the order of names and one at a time. Of what is divided, all ranks call it, and each
-/// comes to the same end; `ready` is how this rank came here, and what is not divided is read where `take` is called.
+/// Hands each value to `take` as a whole, in the order of names and one at a time. If entries are divided, all ranks call this
+/// function, and all get the same outcome. `ready` is this rank's outcome so far. An entry that is not divided is read when
+/// `take` is called.
 ///
 /// Errors: those of `ready` and `take`, and what made a value fail; of these on other ranks Peer; Value for several groups.
 pub(crate) fn each_whole(
@@ -109,7 +110,8 @@ pub(crate) fn each_whole(
     group.agree(&Call::named("the end of a state"), so_far)
 }
 
-/// The values on the host, as wholes. Of what is divided all ranks call it. Errors: Value if two have one name; what made a value fail.
+/// The values on the host, as wholes. If entries are divided, all ranks call this function. Errors: Value if two have one name;
+/// the failure of a value.
 pub(crate) fn read(entries: &[(String, Parameter)]) -> Result<BTreeMap<String, HostTensor>> {
     let mut all = BTreeMap::new();
     each_whole(&by_name(entries)?, Taker::Every, Ok(()), |name, value| {

@@ -1,8 +1,8 @@
 //! Running statistics as a part of steps.
 //!
 //! A forward pass moves them long before its step is taken. While the step lasts, the version with which it began is kept beside
-//! the present one. The optimiser's updates, which happen as a whole or not at all, decide between the two; and a step of
-//! which the thread is told that it failed goes back to the first one when the statistics are next touched.
+//! the present one. The optimiser's updates, which happen as a whole or not at all, decide between the two. If the thread learns
+//! that the step failed, the next access to the statistics restores the first version.
 
 use std::cell::RefCell;
 

@@ -11,7 +11,7 @@ use crate::{Label, Mode, Momentum, Parameter, RngCell, StatisticsGroup};
 pub trait Visitor {
     /// A parameter or buffer.
     fn parameter(&mut self, _name: &str, _p: &Parameter) {}
-    /// A parameter of which each rank has a part; the part comes as [`Visitor::parameter`] too.
+    /// A parameter that the ranks divide. This rank's part comes as [`Visitor::parameter`], too.
     fn divided(&mut self, _name: &str, _d: &Divided) {}
     /// A mode cell.
     fn mode(&mut self, _name: &str, _m: &Mode) {}
@@ -59,7 +59,7 @@ impl Walk<'_> {
     }
 }
 
-/// Hands on what is met, but for what lies under certain names.
+/// Passes on all visited entries, except those under certain names.
 struct Without<'w> {
     visitor: &'w mut dyn Visitor,
     /// Bytes of a name that stand before the part's own.

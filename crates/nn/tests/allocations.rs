@@ -17,7 +17,7 @@ fn device(threads: usize) -> Device {
     Device::cpu(DeviceOptions { threads, ..DeviceOptions::default() }).expect("a CPU")
 }
 
-/// Runs before the count, by the end of which the pool's threads have started.
+/// Runs before the count. At their end the pool's threads have started.
 const WARM_UP: usize = 20;
 
 /// Heap calls of all threads during `runs` runs after the warm-up, on this thread and on the session's own.

@@ -24,7 +24,7 @@ const MOST_DEPTH: usize = 32;
 /// file could otherwise make any number of them.
 const WRITTEN_OUT: (usize, usize) = (128, 4 << 20);
 
-/// What a node takes beside what its message says: the struct, and the parts of lists and maps that hold its names.
+/// The bytes of a node beside the content of its message: the struct, and the parts of lists and maps that hold its names.
 const NODE_BYTES: usize = 512;
 
 /// Names of operators for which the nearest one that there is is looked for.
@@ -84,14 +84,14 @@ pub(crate) struct Builder<'a> {
     pub(crate) folder: Option<&'a Path>,
     /// Bytes of the main graph's initialisers that are in the file still, by number.
     held: Option<(&'a File, HashMap<usize, Place>)>,
-    /// What nodes may still take, in bytes of their messages.
+    /// The bytes that messages of nodes may still take.
     left_bytes: usize,
     /// The names most like those of operators without a rule.
     nearest: HashMap<(String, String), Option<&'static str>>,
     pub(crate) graphs: usize,
 }
 
-/// What is around a graph that is being made.
+/// The surroundings of a graph that is being made.
 struct Around<'n> {
     names: Option<&'n Names<'n>>,
     opsets: &'n Opsets,
@@ -116,7 +116,7 @@ impl<'a> Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The main graph. Errors: Format, and what constants and attributes give.
+    /// The main graph. Errors: Format, and the errors of constants and attributes.
     pub(crate) fn main(&mut self, g: &GraphProto, opsets: &Opsets) -> Result<Graph> {
         self.graph(g, &Around { names: None, opsets, call: None, depth: 0 })
     }
@@ -377,12 +377,12 @@ pub(crate) fn opsets(all: &[crate::proto::OperatorSetIdProto]) -> Result<Opsets>
     Ok(opsets)
 }
 
-/// What a node is called: by its name, else by its first output.
+/// The name of a node: its own, or else its first output's.
 fn node_name(n: &NodeProto) -> String {
     if n.name().is_empty() { n.output.first().cloned().unwrap_or_default() } else { n.name().to_owned() }
 }
 
-/// What a type says.
+/// The content of a type.
 pub(crate) fn type_of(t: Option<&TypeProto>) -> ValueType {
     use type_proto::Value as V;
     let part = |t: Option<&TypeProto>| Box::new(type_of(t));
@@ -419,7 +419,7 @@ pub(crate) fn reads(node: &Node, out: usize, found: &mut Vec<usize>) {
     }
 }
 
-/// Notes for every node what it reads last.
+/// Notes for every node the values that it is the last to read.
 pub(crate) fn find_last_uses(graph: &mut Graph) {
     let mut seen = vec![false; graph.slots];
     let stays = |r: &Ref| r.out == 0;

@@ -26,7 +26,7 @@ pub const NEWEST_OPSET: i64 = 28;
 /// The newest version of the file format.
 pub(crate) const NEWEST_IR: i64 = 14;
 
-/// What the computing of values that are known may take while a model is traced: they are sizes, mostly.
+/// The most bytes that a trace uses to compute known values, which are mostly sizes.
 const MOST_FOLDED_BYTES: usize = 64 << 20;
 
 /// An ONNX model: its graph with names resolved, rules found, constants checked.
@@ -44,7 +44,7 @@ pub struct Model {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// What the file says of it.
+    /// The type that the file declares.
     pub ty: ValueType,
     /// An input with a default may be left out.
     pub has_default: bool,
@@ -85,9 +85,9 @@ impl Model {
     /// other, and no copy of the file is held beside them. Of a file that is not built as exporters do, with weights elsewhere than in
     /// the graph's initialisers, the whole is in memory while it is read.
     ///
-    /// Errors, naming the path: Io; Format for what is no model, or contradicts itself, and for a node with an attribute, an input or an
-    /// output that its operator has not in the version that the model imports; DType for constants of element types that
-    /// Remat has not; Value for versions that are newer than those known here.
+    /// Errors, naming the path: Io; Format for a file that is no model or contradicts itself, and for a node with an attribute,
+    /// an input or an output that its operator lacks in the imported version; DType for constants of element types that Remat
+    /// lacks; Value for versions newer than Remat knows.
     pub fn open(path: impl AsRef<Path>) -> Result<Model> {
         let path = path.as_ref();
         let folder = match path.parent() {
@@ -170,7 +170,7 @@ impl Model {
         &self.opsets
     }
 
-    /// What the file says about itself.
+    /// The metadata of the file.
     pub fn metadata(&self) -> &[(String, String)] {
         &self.metadata
     }
@@ -207,16 +207,16 @@ impl Model {
         Network::new(self.graph.clone(), self.graphs, device, device)
     }
 
-    /// What the model computes for inputs of these types, as one graph with the weights as constants that share the model's memory:
-    /// inputs and outputs have the model's names, and nodes are in scopes of the names of its nodes. Of strings of a list, as classes
-    /// have them, it gives the places. `None` if sizes follow from values, if random numbers are drawn, or if a value is no tensor: such
-    /// a model is run by a [`Network`].
+    /// The model for inputs of these types, as one graph. The weights are constants that share the model's memory. Inputs and
+    /// outputs have the model's names, and nodes are in scopes of the names of its nodes. For strings from a list, such as class
+    /// labels, the graph gives places in the list. `None` if sizes follow from values, if random numbers are drawn, or if a value
+    /// is no tensor: a [`Network`] runs such a model.
     ///
     /// Errors: as [`Network::run`] and [`Model::on`].
     pub fn trace(&self, inputs: &[Fact]) -> Result<Option<Trace>> {
         // computes nothing, so that the weights are not copied
         let dry = Device::dry(DeviceOptions::default())?;
-        // each call waits, so that what is too large to be computed is told to the rule and not left to tell
+        // each call waits, so that the rule learns at once if a value is too large to be computed
         let options = DeviceOptions {
             threads: 1,
             budget_bytes: Some(MOST_FOLDED_BYTES),

@@ -53,7 +53,7 @@ impl Held<'_> {
     fn tensor(self, dtype: DType, shape: Shape) -> Result<HostTensor> {
         let fits = shape.checked_elems()?.checked_mul(dtype.size_bytes()).map(|b| b as u64) == Some(self.place.bytes);
         if !fits || dtype == DType::Bool {
-            // bools are looked at, and what does not fit is told, there
+            // `from_bytes` checks bools, and reports data that do not fit
             return HostTensor::from_bytes(dtype, shape, &self.to_vec()?);
         }
         let mut t = HostTensor::zeros(dtype, shape)?;

@@ -19,7 +19,7 @@ use crate::value::Value;
 pub struct Trace {
     /// The graph.
     pub graph: Graph,
-    /// For each output that is of strings the list of which it gives the places: [`Labels::at`](crate::Labels::at) reads them.
+    /// For each output of strings: the list in which the output gives places. [`Labels::at`](crate::Labels::at) reads them.
     pub labels: Vec<Option<Arc<Vec<String>>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What an edge of a graph carries.
+//! A value on an edge of a graph.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Value {
         }
     }
 
-    /// What it is, for messages.
+    /// The kind of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Tensor(_) | Value::Constant(..) => "a tensor",

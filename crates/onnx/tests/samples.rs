@@ -15,7 +15,8 @@ use remat_runtime::control_flow::registry;
 use remat_tensor::Tensor;
 use remat_types::{Fact, HostTensor, Result};
 
-/// What is not written of the ops that are: a part of the reason, and the labels of the functions, or of the op, that have it.
+/// Forms of ops that are not written, although the ops are: a part of the reason, and the labels of the functions, or of the op,
+/// to which it applies.
 const LEFT_OUT_FORMS: &[(&str, &[&str])] = &[
     (
         "the standard has no such function, and none that it is composed of",

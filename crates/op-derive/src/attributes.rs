@@ -1,4 +1,4 @@
-//! What `#[op(..)]`, `#[param(..)]` and doc comments say.
+//! The contents of `#[op(..)]`, `#[param(..)]` and doc comments.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -81,7 +81,7 @@ impl Input {
     }
 }
 
-/// What `#[op(..)]` says of a type.
+/// The contents of a type's `#[op(..)]`.
 pub(crate) struct TypeAttributes {
     /// Where `remat-ops` is found.
     pub(crate) krate: Path,
@@ -138,7 +138,7 @@ impl TypeAttributes {
     }
 }
 
-/// What `#[param(..)]` says of a field.
+/// The contents of a field's `#[param(..)]`.
 #[derive(Default)]
 pub(crate) struct FieldAttributes {
     pub(crate) rename: Option<LitStr>,

@@ -39,7 +39,7 @@ fn variant(v: &Variant, names: &SerdeNames, krate: &Path) -> Result<TokenStream>
         Fields::Named(f) => {
             let params = f.named.iter().map(|f| {
                 let (ty, key, about) = (&f.ty, f.ident.as_ref().map(ToString::to_string), text(&f.attrs));
-                quote!(#krate::schema::Param::of::<#ty>(#key, #about, ::core::option::Option::None, 1))
+                quote!(#krate::schema::Param::new::<#ty>(#key, #about, ::core::option::Option::None, 1))
             });
             quote!(::core::option::Option::Some(#krate::schema::ParamType::Record(::std::vec![#(#params),*])))
         }
@@ -50,7 +50,7 @@ fn variant(v: &Variant, names: &SerdeNames, krate: &Path) -> Result<TokenStream>
     Ok(quote!(#krate::schema::Variant { name: #name, text: #about, holds: #holds }))
 }
 
-/// What `#[serde(..)]` says of names.
+/// The names that `#[serde(..)]` gives.
 #[derive(Default)]
 struct SerdeNames {
     rename: Option<String>,

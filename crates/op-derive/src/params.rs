@@ -89,7 +89,7 @@ fn serial(name: &Ident, generics: &Generics, is_unit: bool, krate: &Path) -> Tok
     }
 }
 
-/// What the three implementations say of one field.
+/// The code for one field in the three implementations.
 struct FieldCode {
     describe: TokenStream,
     write: TokenStream,
@@ -120,7 +120,7 @@ fn field(field: &Field, of: &TypeAttributes) -> Result<FieldCode> {
     };
     Ok(FieldCode {
         describe: quote! {
-            all.push(#krate::schema::Param::of::<#ty>(#key, #about, #default, #since).in_field(#own));
+            all.push(#krate::schema::Param::new::<#ty>(#key, #about, #default, #since).in_field(#own));
         },
         write: quote!(#krate::schema::SerializeMap::serialize_entry(to, #key, &self.#name)?;),
         read: quote!(#name: from.take::<#ty, __E>(#key, #default)?),

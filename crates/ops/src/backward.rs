@@ -1,9 +1,10 @@
 //! Gradients as small graphs.
 //!
 //! The gradient rule of an op runs once per (op, facts of its inputs, which inputs need one, which outputs have a
-//! cotangent). It is written with ops on symbolic values ([`GradCx`]); what it applies is recorded in a [`Fragment`],
-//! dead nodes are dropped, and the result says which forward inputs and outputs it reads. The tape keeps only those.
-//! Because a fragment is made of ops, running it through a recording [`Apply`] gives gradients of gradients.
+//! cotangent). It is written with ops on symbolic values ([`GradCx`]); the ops that it applies are recorded in a
+//! [`Fragment`], and dead nodes are dropped. The result lists the forward inputs and outputs that it reads. The tape
+//! keeps only those. Because a fragment is made of ops, running it through a recording [`Apply`] gives gradients of
+//! gradients.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl Var {
 /// One application within a fragment.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is applied.
+    /// The op to apply.
     pub op: OpRef,
     /// To what.
     pub inputs: SmallVec<[Var; 4]>,
@@ -143,7 +144,7 @@ impl Apply for Recorder {
 /// One gradient per input.
 pub type Grads = SmallVec<[Option<Var>; 4]>;
 
-/// What a gradient rule sees: the forward inputs `x`, outputs `y`, cotangents `dy`, and ops to apply to them.
+/// The context of a gradient rule: the forward inputs `x`, outputs `y`, cotangents `dy`, and ops to apply to them.
 pub struct GradCx<'a> {
     recorder: &'a Recorder,
     x: SmallVec<[Var; 4]>,
@@ -258,7 +259,7 @@ impl Apply for GradCx<'_> {
     }
 }
 
-/// What gradient rules are written with: a [`GradCx`] with arithmetic.
+/// The builder for gradient rules: a [`GradCx`] with arithmetic.
 pub type GradBuilder<'a, 'b> = Arith<'a, GradCx<'b>>;
 
 /// The backward graph of one op for given facts.
@@ -309,7 +310,7 @@ impl Backward {
     }
 }
 
-/// What a backward graph depends on.
+/// The key of a cached backward graph: everything that the graph depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackwardKey {
     /// The forward op.
@@ -335,7 +336,7 @@ impl std::hash::Hash for BackwardKey {
     }
 }
 
-/// Which forward values some backward graph of an op reads, whichever outputs turn out to have a cotangent.
+/// The forward values that some backward graph of an op reads, for any set of outputs with a cotangent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveMask {
     /// Forward inputs.
@@ -367,8 +368,8 @@ impl BackwardCache {
         Ok(b)
     }
 
-    /// What the tape keeps for `key`, whose `has_dy` says which outputs may have a cotangent: one rule may read
-    /// different values for different cotangents, and which exist is known only in the backward pass.
+    /// The values that the tape keeps for `key`. Its `has_dy` marks the outputs that may have a cotangent. A rule may
+    /// read different values for different cotangents, and only the backward pass knows which cotangents exist.
     pub fn saves(&mut self, key: &BackwardKey, y: &[Fact]) -> Result<SaveMask> {
         let mut mask = SaveMask { x: SmallVec::from_elem(false, key.x.len()), y: SmallVec::from_elem(false, y.len()) };
         for has_dy in subsets(&key.has_dy) {

@@ -1,6 +1,6 @@
-//! What is known of one op type, for the lists of ops that the families' modules have and the registry joins.
+//! The registry's entry for one op type. Each family's module lists its entries, and the registry joins the lists.
 //!
-//! It stands below both: a family lists its ops beside them, without knowing of the registry that names the family.
+//! This module stands below both, so that a family does not know the registry that names it.
 
 use remat_types::{Error, ErrorKind, Result};
 
@@ -9,7 +9,7 @@ use crate::Sample;
 use crate::schema::Schema;
 use crate::{OpDef, OpRef};
 
-/// What the registry knows of one op type.
+/// The registry's entry for one op type.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// [`OpDef::NAME`].
@@ -35,8 +35,8 @@ impl Entry {
         }
     }
 
-    /// As [`Registry::load`](crate::Registry::load), for a serial form that must be of this op. One of an earlier version is read where all that came
-    /// later are parameters with defaults.
+    /// As [`Registry::load`](crate::Registry::load), for a serial form that must be of this op. One of an earlier version is
+    /// read if all parameters that came later have defaults.
     pub fn load(&self, v: &serde_json::Value) -> Result<OpRef> {
         let name = self.name;
         if v.get("op").and_then(|n| n.as_str()) != Some(name) {
@@ -51,7 +51,7 @@ impl Entry {
         (self.load)(params).map_err(|e| bad(format!("parameters of op `{name}`: {e}")))
     }
 
-    /// What the op takes.
+    /// The inputs and parameters of the op.
     pub fn schema(&self) -> Schema {
         (self.schema)()
     }
@@ -68,7 +68,7 @@ pub(crate) fn bad(what: String) -> Error {
     Error::new(ErrorKind::Format, what)
 }
 
-/// The entries of ops of these types: what a family's module is asked for.
+/// The entries of the ops of these types.
 macro_rules! entries {
     ($($op:ty),* $(,)?) => { &[$( Entry::of::<$op>() ),*] };
 }

@@ -1,4 +1,4 @@
-//! What an op sees while it computes: typed slices of its inputs and outputs, a workspace, a thread pool.
+//! The context of a running op: typed slices of its inputs and outputs, a workspace, a thread pool.
 //!
 //! The caller (`runtime::execute::run_op`, or `eval_on_host`) allocates; an op never does. `x`, `y`, `workspace` and
 //! `pool` are separate fields, so that an op can borrow inputs and outputs at once.

@@ -1,4 +1,4 @@
-//! Every operator of Remat, one file each, and what is derived from them: inference, evaluation, gradients, the
+//! Every operator of Remat, one file each, and the parts derived from them: inference, evaluation, gradients, the
 //! registry, and the harness that tests them all.
 //!
 //! An op is a plain struct that implements [`Op`] and [`OpDef`]. Nothing else in the workspace knows an op by name.

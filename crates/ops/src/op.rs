@@ -1,8 +1,8 @@
 //! The two faces of an operator.
 //!
-//! [`Op`] is object-safe and is what the runtime sees; [`OpDef`] adds what needs the concrete type: identity,
-//! persistence and examples. [`OpRef`] is the shared handle in which ops travel; its equality, hash and serial form
-//! come from the derives of the struct ([`Params`] describes the parameters), so no cache ever trusts a hash alone and nobody writes equality by hand.
+//! [`Op`] is object-safe, and the runtime uses it. [`OpDef`] adds the parts that need the concrete type: identity, persistence
+//! and examples. [`OpRef`] is the shared handle in which ops travel; its equality, hash and serial form come from the derives of
+//! the struct ([`Params`] describes the parameters), so no cache ever trusts a hash alone, and no op writes equality by hand.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -17,7 +17,7 @@ use crate::pointwise::Pointwise;
 use crate::schema::{Params, Schema};
 use crate::{EvalCx, GradCx, Grads, Sample};
 
-/// What an op asks of an input's layout before it runs.
+/// An op's requirement on the layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutReq {
     /// Row-major without gaps; the runtime copies an input that is not.
@@ -68,7 +68,7 @@ pub struct WeightChannels {
     pub output_axis: usize,
 }
 
-/// What a pass knows of an op beside its facts.
+/// The kind of an op, as passes see it, beside its facts.
 #[derive(Clone, Debug)]
 pub enum Class {
     /// A step of a chain of pointwise ops.
@@ -105,8 +105,8 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// Dtype and shape of each output; the check of all arguments. Pure and quick.
     fn infer(&self, x: &[&Fact]) -> Result<Facts>;
 
-    /// Computes the outputs, which are allocated, contiguous and uninitialised. This is the CPU's kernel, and what those of
-    /// other devices are compared with.
+    /// Computes the outputs, which are allocated, contiguous and uninitialised. This is the CPU's kernel; tests compare the
+    /// kernels of other devices with it.
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()>;
 
     /// The gradient of each input, written with ops; `None` for an input along which the op is not differentiable
@@ -168,12 +168,12 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
     /// The op that does the same for inputs of other extents, where its own parameters hold the old ones: for ops that own
     /// graphs. `None` if it is this op.
     ///
-    /// Errors: where what it owns cannot have these inputs.
+    /// Errors: if the graphs that it owns cannot have these inputs.
     fn with_input_shapes(&self, _x: &[&Fact]) -> Result<Option<OpRef>> {
         Ok(None)
     }
 
-    /// What passes know of it.
+    /// The kind of the op, for passes.
     fn class(&self) -> Class {
         Class::Other
     }
@@ -189,8 +189,8 @@ pub trait Op: DynIdentity + Debug + Send + Sync + 'static {
         None
     }
 
-    /// For an op that is linear in a weight, of which each channel of output 0 reads a slice of its own: where both lie, for
-    /// inputs of these facts.
+    /// For an op that is linear in a weight, if each channel of output 0 reads its own slice of the weight: the axes of
+    /// both, for inputs of these facts.
     fn weight_channels(&self, _x: &[&Fact]) -> Option<WeightChannels> {
         None
     }
@@ -228,7 +228,7 @@ pub trait OpDef: Op + Clone + Eq + Hash + Params {
         Self::NAME
     }
 
-    /// What the op takes, as data.
+    /// The inputs and parameters of the op, as data.
     fn schema() -> Schema {
         Schema {
             name: Self::NAME,

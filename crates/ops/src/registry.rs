@@ -88,7 +88,7 @@ impl Registry {
 pub struct Family {
     /// Its name: that of the module.
     pub name: &'static str,
-    /// What its ops are for.
+    /// The purpose of its ops.
     pub text: &'static str,
     /// Its ops.
     pub ops: &'static [Entry],
@@ -126,7 +126,7 @@ pub mod families {
         portable {
         ACTIVATION, activation = "Functions that make outputs of numbers, along an axis.";
         ATTENTION, attention = "Attention and its gradients.";
-        COLLECTIVE, collective = "What ranks do together: calls that all of a group make.";
+        COLLECTIVE, collective = "Collectives: calls that all ranks of a group make.";
         CONV, conv = "Convolution and its gradients.";
         FACTOR, factor = "Factorisations of matrices, and solutions by them.";
         INDEX, index = "By index tensors.";
@@ -145,7 +145,7 @@ pub mod families {
         VISION, vision = "Images between their pixels, windows and regions, boxes.";
         }
         of_the_cpu {
-        CPU, cpu = "What passes make for the CPU: weights packed for a kernel, images in blocks of channels.";
+        CPU, cpu = "Operators that passes make for the CPU: weights packed for a kernel, images in blocks of channels.";
         TREES, trees = "Decision trees, for the models of ONNX-ML.";
         }
     }

@@ -15,7 +15,7 @@ pub enum Tolerance {
     Loose(f64, &'static str),
 }
 
-/// What an op gives on a sample's inputs.
+/// The expected outcome of an op on a sample's inputs.
 #[derive(Clone, Debug)]
 pub enum Expect {
     /// These outputs.

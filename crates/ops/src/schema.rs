@@ -14,9 +14,9 @@ use serde_json::Value;
 
 pub use remat_op_derive::{Choice, Params};
 
-/// A struct of parameters. Derive it; an op that nobody but this program reads may leave all to the defaults.
+/// A struct of parameters. Derive it. An op that only this program reads may leave all to the defaults.
 pub trait Params: Serialize + DeserializeOwned {
-    /// What the op computes: the doc comment.
+    /// The description of the op: its doc comment.
     const TEXT: &'static str = "";
 
     /// The tensors that the op takes.
@@ -30,8 +30,8 @@ pub trait Params: Serialize + DeserializeOwned {
     }
 }
 
-/// Parameters as entries of a map: what the derived serial form is made of, and what lets one struct's parameters stand
-/// among another's.
+/// Parameters as entries of a map. The derived serial form consists of these entries, and a struct's parameters may be
+/// flattened into another's.
 pub trait ParamFields: Sized {
     /// Writes every parameter under its name.
     fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error>;
@@ -70,9 +70,9 @@ impl Given {
     }
 }
 
-/// What a parameter may be.
+/// A type that a parameter may have.
 pub trait ParamValue: Serialize + DeserializeOwned {
-    /// The value of a parameter of which nothing is said, where the type has one: none of an optional one.
+    /// The default of a parameter whose declaration names none, if the type has one. An optional parameter defaults to none.
     const DEFAULT: Option<fn() -> Self> = None;
 
     /// The type as data.
@@ -148,9 +148,9 @@ impl fmt::Display for ParamType {
 pub struct Variant {
     /// Its name in serial forms.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub text: &'static str,
-    /// What it carries, if anything.
+    /// The type of its value, if it carries one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<ParamType>,
 }
@@ -166,9 +166,9 @@ pub struct Param {
     /// Its type.
     #[serde(rename = "type")]
     pub ty: ParamType,
-    /// What a serial form without it means; `None` if it must be there.
+    /// The value that a serial form without the parameter stands for; `None` if it must be there.
     pub default: Option<Value>,
-    /// What it means.
+    /// Its meaning.
     pub text: &'static str,
     /// The version of the op that brought it.
     pub since: u32,
@@ -176,7 +176,7 @@ pub struct Param {
 
 impl Param {
     /// The description of a parameter of type `T`.
-    pub fn of<T: ParamValue>(name: &'static str, text: &'static str, default: Option<fn() -> T>, since: u32) -> Self {
+    pub fn new<T: ParamValue>(name: &'static str, text: &'static str, default: Option<fn() -> T>, since: u32) -> Self {
         let default = default.map(|of| serde_json::to_value(of()).unwrap_or(Value::Null));
         Param { name, field: name, ty: T::param_type(), default, text, since }
     }
@@ -268,11 +268,11 @@ pub struct Schema {
     pub name: &'static str,
     /// [`crate::OpDef::VERSION`].
     pub version: u32,
-    /// What it computes.
+    /// The description of the op.
     pub text: &'static str,
-    /// What it takes.
+    /// The inputs, in order.
     pub inputs: Vec<Input>,
-    /// What is said of it beside its inputs.
+    /// The parameters, beside the inputs.
     pub params: Vec<Param>,
 }
 

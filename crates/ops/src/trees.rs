@@ -101,7 +101,7 @@ impl Op for TreeLeaf {
     }
 }
 
-/// What is wrong with the tables of trees.
+/// The error that describes a fault in the tables of trees.
 fn wrong<T>(bad: BadTree, features: usize, nodes: TreeNodes<'_, T>, root: &[i64]) -> Error {
     let text = match bad {
         BadTree::Feature(k) => format!("node {k}: feature {} is not in 0..{features}", nodes.feature[k]),

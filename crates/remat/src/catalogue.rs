@@ -1,4 +1,4 @@
-//! What a program can call, as data: for the command `remat ops`, and for tools.
+//! The functions that a program can call, as data: for the command `remat ops`, and for tools.
 
 /// Methods, layers, losses, optimisers, schedules, initialisers and models, as their documentation has them: a JSON list of
 /// objects with `name`, `kind`, `family`, `signature`, `text` and `examples`. `cargo xtask catalogue` writes it.

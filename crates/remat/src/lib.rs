@@ -6,9 +6,9 @@
 //!
 //! # Devices and tensors
 //!
-//! A [`Device`] is a value: an arena of bytes, a worker thread, compute threads. It is opened with options, of which the
-//! budget is one. A [`Tensor`] is a cheap handle on data of one device. Methods and operators are fallible and return at
-//! once; reading a value waits for that value.
+//! A [`Device`] is a value: an arena of bytes, a worker thread, compute threads. Options such as the budget open it. A
+//! [`Tensor`] is a cheap handle on data of one device. Methods and operators are fallible and return at once; reading a
+//! value waits for that value.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -122,7 +122,7 @@ pub use remat_tensor as tensor;
 #[doc(inline)]
 pub use remat_types as types;
 
-// Inlined, so that this page has what it links also where the other crates are not documented beside it.
+// Inlined, so that the links of this page also work if the other crates are not documented beside it.
 #[doc(inline)]
 pub use remat_nn::calc;
 #[doc(inline)]
@@ -150,7 +150,7 @@ mod book;
 /// `std::result::Result` whose error is [`Error`] unless said otherwise, so that importing it hides nothing.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What most programs use: `use remat::prelude::*`.
+/// The names that most programs use: `use remat::prelude::*`.
 pub mod prelude {
     pub use crate::nn::{self, Layer, Module, Optimizer};
     pub use crate::{DType, Device, DeviceOptions, Error, ErrorKind, HostTensor, Kind, Result, Shape, Tensor, no_grad};

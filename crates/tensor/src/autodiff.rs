@@ -66,7 +66,7 @@ struct Sweep {
     retain_graph: bool,
     /// Gradients of lookups may stay rows: they are accumulated.
     keeps_rows: bool,
-    /// The nodes on the way to what is wanted; `None` for all.
+    /// The nodes on the way to the wanted tensors; `None` for all.
     way: Option<FxHashSet<NodeId>>,
     cotangents: FxHashMap<NodeId, SmallVec<[Option<Tensor>; 2]>>,
     queue: BinaryHeap<ByAge>,
@@ -257,14 +257,14 @@ impl Sweep {
     }
 }
 
-/// `a + b`, either of which may give its storage.
+/// `a + b`. The sum may take the storage of either.
 fn sum(a: Tensor, b: Tensor, site: CallSite) -> Result<Tensor> {
     let x: SmallVec<[Tensor; 4]> = SmallVec::from_iter([a, b]);
     Ok(tape::apply(OpRef::new(Binary { f: BinaryFn::Add }), x, site)?.swap_remove(0))
 }
 
-/// The nodes from which some of `wanted` can be reached, `wanted` included; and those that were freed, of which that
-/// cannot be told any more.
+/// The nodes from which some of `wanted` can be reached, `wanted` included. Freed nodes are included, too, since
+/// their inputs are no longer known.
 fn way_to(root: &Arc<Node>, wanted: &FxHashSet<NodeId>) -> FxHashSet<NodeId> {
     let mut way = wanted.clone();
     let mut seen: FxHashSet<NodeId> = FxHashSet::default();
@@ -286,7 +286,7 @@ fn way_to(root: &Arc<Node>, wanted: &FxHashSet<NodeId>) -> FxHashSet<NodeId> {
     way
 }
 
-/// What a custom function kept, for a pass of which nothing is recorded.
+/// The tensors that a custom function kept, for a pass that is not recorded.
 fn without_history(rule: &CustomBackward) -> Result<Vec<Tensor>> {
     let one = |kept: &Kept| match kept {
         Kept::Value(t) | Kept::Intermediate(t) => Ok(t.clone()),
@@ -295,7 +295,7 @@ fn without_history(rule: &CustomBackward) -> Result<Vec<Tensor>> {
     rule.kept.iter().map(one).collect()
 }
 
-/// What a custom function kept, for a pass that is differentiated again.
+/// The tensors that a custom function kept, for a pass that is differentiated again.
 fn with_history(node: &Arc<Node>, name: &'static str, rule: &CustomBackward) -> Result<Vec<Tensor>> {
     let one = |kept: &Kept| match kept {
         Kept::Value(t) => Ok(t.clone()),

@@ -33,11 +33,11 @@ fn handles<'x>(x: &[&'x Tensor]) -> Handles<'x> {
 
 /// Compiles a function on tensors of `device`.
 ///
-/// The first [`Compiled::call`] with inputs of some dtypes and shapes runs `f` to see what it computes, and makes a graph
-/// of that; this and later calls run the graph: nothing is inferred, recorded or allocated op by op. Results are bit for
-/// bit those of `f` itself. Parameters and optimiser state are read and updated by every run, random keys and learning
-/// rates are drawn anew; when a module changes between training and evaluation, or a parameter is frozen, the function
-/// is compiled once more. Anything else that `f` does besides computing on tensors happens only while it is compiled.
+/// The first [`Compiled::call`] with inputs of some dtypes and shapes runs `f` and records its operations as a graph.
+/// This and later calls run the graph: nothing is inferred, recorded or allocated op by op. Results are bit for bit those
+/// of `f` itself. Parameters and optimiser state are read and updated by every run, random keys and learning rates are
+/// drawn anew; when a module changes between training and evaluation, or a parameter is frozen, the function is compiled
+/// once more. Anything else that `f` does besides computing on tensors happens only while it is compiled.
 ///
 /// ```
 /// use remat_runtime::{Device, DeviceOptions};
@@ -125,8 +125,8 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         reached.and(graphs)
     }
 
-    /// What decides the shape of output `j` for these inputs, sizes that only a run knows included: what of the function
-    /// comes after [`Tensor::as_size`] and has a number in it may follow from that size. See [`Graph::shape_depends`].
+    /// The inputs that decide the shape of output `j`, for arguments like `x`. They include sizes that only a run knows:
+    /// any number in the function after [`Tensor::as_size`] may follow from such a size. See [`Graph::shape_depends`].
     ///
     /// Errors: Value for an output that there is not; as [`Compiled::executable`].
     #[track_caller]
@@ -138,7 +138,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         found.map_err(|e| e.with_call_site(site))
     }
 
-    /// What the forms compiled so far take, the one used last at the end.
+    /// The memory of the forms compiled so far, the one used last at the end.
     pub fn figures(&self) -> Vec<MemoryFigures> {
         self.forms.all().iter().map(|e| e.executable().figures()).collect()
     }
@@ -155,8 +155,8 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.forms.observe(observer);
     }
 
-    /// What the planner promised for the form used last, in estimated times until the calls have been timed and in measured
-    /// ones after that; `None` if it runs without a limit that binds.
+    /// The planned time of the form used last. The planner uses estimated times until the calls have been timed, and
+    /// measured times after that. `None` if the form needs no plan to fit its budget.
     pub fn plan_times(&self) -> Option<PlanTimes> {
         self.forms.last().ok().and_then(|e| e.compiled().plan_times())
     }
@@ -177,8 +177,8 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.forms.traces()
     }
 
-    /// Which call of the function traced the form used last, counted from 1: a trace calls it once, or twice with
-    /// [`check_trace`](CompileOptions::check_trace), of which the second counts. 0 before the first call.
+    /// The number of the call that traced the form used last, counted from 1. A trace calls the function once, or
+    /// twice with [`check_trace`](CompileOptions::check_trace); then the second call counts. 0 before the first call.
     pub fn last_trace(&self) -> usize {
         self.forms.last().map_or(0, |e| e.number())
     }

@@ -6,7 +6,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, HostTensor, Result};
 use crate::site::InOp;
 use crate::{Tensor, grad_with};
 
-/// What [`gradcheck`] found.
+/// The result of [`gradcheck`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradCheckReport {
     /// Largest deviation, relative to the larger of 1 and the gradient's magnitude.

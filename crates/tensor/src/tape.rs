@@ -161,7 +161,7 @@ pub(crate) struct CustomBackward {
     pub(crate) y: SmallVec<[Option<Handle>; 2]>,
 }
 
-/// What a gradient must be like: dtype and shape, and where it lives.
+/// The required dtype, shape and device of a gradient.
 pub(crate) struct TensorSpec {
     pub(crate) fact: Fact,
     pub(crate) device: Device,
@@ -186,7 +186,7 @@ impl TensorSpec {
     }
 }
 
-/// What an op's backward graph will read.
+/// The values that an op's backward graph will read.
 pub(crate) struct Saved {
     pub(crate) x: SmallVec<[Option<Tensor>; 4]>,
     pub(crate) y: SmallVec<[Option<Handle>; 2]>,
@@ -233,7 +233,7 @@ pub(crate) struct Edge {
     pub(crate) output: usize,
 }
 
-/// What a node held.
+/// The contents of a dropped node.
 struct Remains {
     _inputs: SmallVec<[Option<Edge>; 4]>,
     _saved: Option<Saved>,

@@ -415,7 +415,7 @@ impl Scalar {
             (0, (1i128 << bits) - 1)
         };
         match self {
-            // a cast of what is far outside gives the ends of i128, which are outside too
+            // a cast of a number far outside gives the ends of i128, which are outside too
             Scalar::Float(v) => !v.is_nan() && (low..=high).contains(&(v as i128)),
             Scalar::Int(v) => (low..=high).contains(&i128::from(v)),
             Scalar::Uint(v) => (low..=high).contains(&i128::from(v)),

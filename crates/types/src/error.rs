@@ -12,7 +12,7 @@ use crate::scope::{CallSite, Scope};
 /// `std::result::Result` with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, for programs to match on.
+/// The kind of an error, for programs to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Index,
     /// A wrong number of inputs or outputs.
     Arity,
-    /// Tensors of different devices, or a device that cannot do what is asked.
+    /// Tensors of different devices, or a device that cannot do the requested work.
     Device,
     /// The memory budget cannot be met; see [`Error::shortfall`].
     Budget,
@@ -94,7 +94,8 @@ pub struct BudgetShortfall {
     pub budget_bytes: usize,
     /// Bytes that could not be evicted, by holder, largest first.
     pub pinned: Vec<PinnedBytes>,
-    /// No smaller budget can run this operation, in whatever way: what cannot be made again beside what it needs at once.
+    /// No smaller budget can run this operation in any way: the bytes that cannot be recomputed, and the bytes that it needs at
+    /// once.
     pub least_bytes: usize,
     /// The smallest budget that is known to let this operation run, or the compiled run where `is_of_run`. Others of the program may
     /// need more.
@@ -135,12 +136,12 @@ impl Error {
         }))
     }
 
-    /// The contract's error: `shortfall` says what was needed, what is pinned and what would suffice.
+    /// The contract's error: `shortfall` has the needed bytes, the pinned bytes and a sufficient budget.
     pub fn budget(shortfall: BudgetShortfall) -> Self {
         let s = &shortfall;
         let (needed, budget, enough) =
             (ByteSize(s.needed_bytes), ByteSize(s.budget_bytes), ByteSize(s.smallest_feasible_bytes));
-        // To be copied into a program: what is rounded down would be refused.
+        // The exact number can be copied into a program: a rounded one would be refused.
         let enough = format!("{enough} ({} bytes)", s.smallest_feasible_bytes);
         let pinned: Vec<String> = s.pinned.iter().map(|p| format!("{} by {}", ByteSize(p.bytes), p.by)).collect();
         let pinned = match pinned.is_empty() {
@@ -244,7 +245,7 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

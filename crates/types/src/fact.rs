@@ -1,4 +1,4 @@
-//! What is known of a tensor without looking at its data.
+//! The known facts of a tensor, without its data.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tensors in ordinary host memory: what goes into a device and what comes out.
+//! Tensors in ordinary host memory, for transfers to and from a device.
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ fn bad(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Format, message)
 }
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug)]
 struct Header {
     dtype: DType,
@@ -76,8 +76,8 @@ pub fn write_npy(t: &HostTensor, mut to: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// What an archive of so many bytes may unpack to in [`read_npz`]: a hundred times as much, and 256 MiB in any case. Numbers
-/// that a network was trained to hardly shrink; what shrinks more is mostly zeros, or meant to fill the memory.
+/// The limit of bytes to which [`read_npz`] unpacks an archive of so many bytes: a hundred times as much, and 256 MiB in any
+/// case. Trained weights hardly shrink. An archive that shrinks more is mostly zeros, or meant to fill the memory.
 pub fn npz_limit_bytes(archive_bytes: u64) -> u64 {
     archive_bytes.saturating_mul(NPZ_EXPANSION).max(NPZ_ALWAYS_BYTES)
 }
@@ -85,7 +85,7 @@ pub fn npz_limit_bytes(archive_bytes: u64) -> u64 {
 /// Reads every array of a `.npz` archive, by name without `.npy`; members are stored or deflated. They may unpack to
 /// [`npz_limit_bytes`].
 ///
-/// Errors: as [`read_npy`], naming the member; Format for an archive that is none, a member that is no array, a name that
+/// Errors: as [`read_npy`], naming the member; Format for an invalid archive, a member that is no array, a name that
 /// comes twice, or more bytes than the limit, before they are unpacked.
 pub fn read_npz(mut from: impl Read + Seek) -> Result<BTreeMap<String, HostTensor>> {
     let archive_bytes = from.seek(SeekFrom::End(0))?;
@@ -145,7 +145,7 @@ pub fn write_npz<'a>(
     Ok(())
 }
 
-/// A file of which no more than some bytes are read.
+/// A reader that gives no more than some bytes of a file.
 struct Metered<'l, R> {
     from: R,
     left: &'l Cell<u64>,

@@ -1,4 +1,4 @@
-//! What lies around the places of an image before something slides over it.
+//! Padding: places around an image, for a window that slides over it.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl<const D: usize> Padding<D> {
         *self == Self::NONE
     }
 
-    /// What stands before and after the places of an axis.
+    /// The padding before and after the places of an axis.
     ///
     /// # Panics
     /// If there is no such axis.
@@ -40,8 +40,8 @@ impl<const D: usize> Padding<D> {
         [self.begin[axis], self.end[axis]]
     }
 
-    /// Padding with which windows of stride 1 are as many as there are places, PyTorch's `padding="same"`:
-    /// `dilation (kernel - 1)` in all, of which the odd one is at the end.
+    /// Padding with which the number of windows of stride 1 is the number of places, PyTorch's `padding="same"`. It
+    /// is `dilation (kernel - 1)` in all; an odd one is at the end.
     pub fn same(kernel: [usize; D], dilation: [usize; D]) -> Self {
         let all: [usize; D] = std::array::from_fn(|a| dilation[a].saturating_mul(kernel[a].saturating_sub(1)));
         Padding::halves(all)
@@ -105,7 +105,7 @@ impl<const D: usize> fmt::Debug for Padding<D> {
     }
 }
 
-/// What a serial form says of an axis.
+/// The serial form of an axis.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Sides {

@@ -44,7 +44,7 @@ fn bad(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Format, text)
 }
 
-/// What a file holds: its tensors by name, and its text by key.
+/// The contents of a file: its tensors by name, and its text by key.
 pub type TensorsFile = (BTreeMap<String, HostTensor>, BTreeMap<String, String>);
 
 /// A safetensors file under way: its header was read and checked, its tensors come one at a time.
@@ -67,7 +67,7 @@ impl TensorsReader<BufReader<File>> {
 }
 
 impl<R: Read> TensorsReader<R> {
-    /// Reads the header of a file of `len` bytes. Errors: Format for no such file: a header that is none, a name that comes
+    /// Reads the header of a file of `len` bytes. Errors: Format for an invalid file: a bad header, a name that comes
     /// twice, tensors that do not fill the file one behind the other; Io.
     pub fn new(mut from: R, len: u64) -> Result<Self> {
         let no = |text: &str| bad(format!("no safetensors file: {text}"));

@@ -50,7 +50,7 @@ class Conv1d(OneInput):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
         dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, output_padding: Extents = 0, padding_mode: str = "zeros",
+        generator: Optional[Generator] = None, padding_mode: str = "zeros",
     ) -> None:
         self._make(device, dtype, generator)
 
@@ -69,7 +69,7 @@ class Conv2d(OneInput):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
         dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, output_padding: Extents = 0, padding_mode: str = "zeros",
+        generator: Optional[Generator] = None, padding_mode: str = "zeros",
     ) -> None:
         self._make(device, dtype, generator)
 
@@ -85,7 +85,7 @@ class Conv3d(OneInput):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
         dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, output_padding: Extents = 0, padding_mode: str = "zeros",
+        generator: Optional[Generator] = None, padding_mode: str = "zeros",
     ) -> None:
         self._make(device, dtype, generator)
 
@@ -101,7 +101,7 @@ class ConvTranspose1d(OneInput):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
         dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, output_padding: Extents = 0, padding_mode: str = "zeros",
+        generator: Optional[Generator] = None, padding_mode: str = "zeros", output_padding: Extents = 0,
     ) -> None:
         self._make(device, dtype, generator)
 
@@ -117,7 +117,7 @@ class ConvTranspose2d(OneInput):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
         dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, output_padding: Extents = 0, padding_mode: str = "zeros",
+        generator: Optional[Generator] = None, padding_mode: str = "zeros", output_padding: Extents = 0,
     ) -> None:
         self._make(device, dtype, generator)
 
@@ -133,7 +133,7 @@ class ConvTranspose3d(OneInput):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Extents, stride: Extents = 1, padding: Any = 0,
         dilation: Extents = 1, groups: int = 1, bias: bool = True, device: Optional[Device] = None, dtype: DTypeLike = "float32",
-        generator: Optional[Generator] = None, output_padding: Extents = 0, padding_mode: str = "zeros",
+        generator: Optional[Generator] = None, padding_mode: str = "zeros", output_padding: Extents = 0,
     ) -> None:
         self._make(device, dtype, generator)
 

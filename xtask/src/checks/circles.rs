@@ -94,7 +94,7 @@ impl Program {
         edges
     }
 
-    /// What the root's `use` items call by a name of its own: the name, and the module that it is from; `*` for all of it.
+    /// The names that the root's `use` items export: each name, and its module; `*` for all names of a module.
     fn exports(&self) -> Vec<(String, String)> {
         let source = &self.files[self.root].source;
         let mut found = Vec::new();

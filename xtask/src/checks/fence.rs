@@ -10,7 +10,7 @@ use crate::rust_source::Source;
 
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
-/// What a crate says that has unsafe code in one folder, where a module may allow it.
+/// The attribute of a crate that has unsafe code in one folder, where a module may allow it.
 const DENY: &str = "#![deny(unsafe_code)]";
 
 /// Each root file of a fenced crate, and of xtask, forbids unsafe code. A crate that may have it in one folder denies it and allows it

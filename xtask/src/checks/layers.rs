@@ -119,7 +119,8 @@ mod tests {
     fn a_drawing_that_is_not_the_order_fails_and_so_does_a_long_document() {
         assert_eq!(edges("a, b -> c -> d"), [("a", "c"), ("b", "c"), ("c", "d")]);
         let drawing = |more: &str| {
-            let of = |l: &crate::layers::Layer| l.uses.iter().map(|u| format!("{} -> {u}\n", l.role)).collect::<String>();
+            let of =
+                |l: &crate::layers::Layer| l.uses.iter().map(|u| format!("{} -> {u}\n", l.role)).collect::<String>();
             let lines: String = LAYERS.iter().filter(|l| l.private_to.is_none()).map(of).collect();
             format!("# Architecture\n\n```\n{lines}{more}```\n")
         };

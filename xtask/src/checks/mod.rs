@@ -9,6 +9,7 @@ mod names;
 mod owed;
 mod paths;
 mod reasons;
+mod turns;
 mod unlisted;
 mod unwraps;
 
@@ -56,6 +57,11 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "reasons", teaches: "every outside dependency has a line that says why", run: reasons::check },
     Check { name: "owed", teaches: "no todo!, unimplemented!, FIXME, XXX or #[ignore in crates", run: owed::check },
     Check { name: "unwrap", teaches: "no unwrap() in libraries outside tests", run: unwraps::check },
+    Check {
+        name: "turns",
+        teaches: "comments and pages without `of which`, `that which` and a first word `What`; no `pub fn of`",
+        run: turns::check,
+    },
     Check {
         name: "paths",
         teaches: "paths named in Markdown exist, hold the names they are said to, and are not of one machine",

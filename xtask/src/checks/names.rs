@@ -11,7 +11,7 @@ use crate::finding::Finding;
 use crate::repo::Repo;
 use crate::rust_source::{Source, find_word, line_of};
 
-/// What may stand between the names of one claim.
+/// The words that may stand between the names of one claim.
 const JOINTS: [&str; 5] = [",", "and", "or", ", and", ", or"];
 
 /// A name, and the path that is to hold it.

@@ -22,7 +22,7 @@ pub(crate) struct Runner {
     jobs: Option<usize>,
     /// Of one test run; a build may take what it takes.
     timeout: Duration,
-    /// What each test command says without a fault; `None` is a pass.
+    /// The verdict of each test command without a fault; `None` is a pass.
     baselines: BTreeMap<Vec<String>, Option<Verdict>>,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Suite {
     }
 }
 
-/// Suites of one tree in which all faults are, of which a variable of the environment chooses one.
+/// Suites of one tree that has all faults. A variable of the environment selects one fault.
 pub(crate) struct Suites {
     root: PathBuf,
     folder: PathBuf,
@@ -52,14 +52,14 @@ pub(crate) struct Suites {
     built: BTreeMap<Suite, Executable>,
 }
 
-/// What cargo made of a suite.
+/// The executable of a suite.
 struct Executable {
     path: PathBuf,
     /// The folder of the package, in which cargo runs its tests.
     package: PathBuf,
 }
 
-/// What a suite says of a fault. What ends or stops the process is noticed too: nobody would land it.
+/// The verdict of a suite on a fault. A fault that ends or stops the process is noticed, too: nobody would land it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,

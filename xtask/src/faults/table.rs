@@ -1,4 +1,4 @@
-//! What became of each fault, as a table.
+//! The outcome of each fault, as a table.
 
 use std::fmt;
 use std::time::Duration;

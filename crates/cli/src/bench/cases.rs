@@ -26,7 +26,7 @@ pub(super) trait Case {
     fn peak_bytes(&self) -> usize;
     /// Of those, the workspace.
     fn workspace_bytes(&self) -> usize;
-    /// What else a network tells.
+    /// Other figures of a network.
     fn metrics(&self) -> Metrics {
         Metrics::default()
     }
@@ -36,7 +36,7 @@ pub(super) trait Case {
     }
 }
 
-/// What a network tells besides its time.
+/// The figures of a network beside its time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Metrics {
     /// Of the first runs.

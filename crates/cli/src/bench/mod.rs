@@ -71,7 +71,7 @@ pub(crate) struct Options {
     /// Compile a network and bind it to memory of its own: runs without handles and queue
     #[arg(long, conflicts_with_all = ["eager", "no_foresight", "memory_budget"])]
     session: bool,
-    /// Most bytes of a network's or model's run, of which a percentage is of the peak without a budget
+    /// Most bytes of a network's or model's run; a percentage is relative to the peak without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     /// Do not plan eager steps that repeat: evict by the online policy alone
@@ -97,7 +97,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// What `machine` finds for one number of threads.
+/// The results of `machine` for one number of threads.
 #[derive(Serialize)]
 struct Limits {
     threads: usize,
@@ -108,7 +108,7 @@ struct Limits {
     round_trip_ns: Option<f64>,
 }
 
-/// What any other work gives.
+/// The results of any other work.
 #[derive(Serialize)]
 struct Report {
     work: String,
@@ -238,7 +238,7 @@ fn machine(o: &Options, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Times the case between two measurements of the machine, the better of which counts.
+/// Times the case between two measurements of the machine. The better measurement counts.
 fn measure(o: &Options, batch: usize, threads: usize, mut case: Box<dyn Case>) -> Result<Report> {
     let pool = Pool::new(threads);
     let before = figures::fma_gflops(&pool);
@@ -305,7 +305,7 @@ fn table(r: &Report) -> String {
     )
 }
 
-/// What the planner promised and what came of it, if there was a plan.
+/// The planned and the measured time, if there was a plan.
 fn planned(metrics: &Metrics) -> String {
     let Some(p) = metrics.plan.filter(|p| p.base_ns > 0) else { return String::new() };
     let of_base = |ns: u64| ns as f64 / p.base_ns as f64;

@@ -1,4 +1,4 @@
-//! What there is to measure, as it is written on the command line.
+//! The work to measure, as it is written on the command line.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -24,7 +24,7 @@ pub(super) struct Text {
     vocabulary: Vec<u8>,
 }
 
-/// The text. Errors (Format) if the file is not what it claims.
+/// The text. Errors (Format) if the file has other contents.
 pub(super) fn load() -> Result<Text> {
     parse(PACKED)
 }

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// Above 1, characters of the text so far are drawn less often
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     repetition_penalty: f64,
-    /// Seed of what is drawn: the same text again
+    /// Seed of the draws: the same seed gives the same text
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Most memory the device may use, such as `8MiB`; `unlimited` or a size
@@ -155,7 +155,7 @@ fn tokens_of(text: &Text, prompt: &str) -> Result<Vec<u8>> {
     prompt.chars().map(token).collect()
 }
 
-/// What draws the next character.
+/// The sampler of the next character.
 struct Writer<'a> {
     net: &'a Gpt,
     device: &'a Device,
@@ -194,7 +194,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The characters that the network sees: all, and once those are too many, windows that begin half a context apart, so that
-    /// what is kept is thrown away seldom.
+    /// the cache is rarely discarded.
     fn window<'t>(&self, tokens: &'t [u8]) -> &'t [u8] {
         &tokens[window_start(tokens.len(), self.context)..]
     }

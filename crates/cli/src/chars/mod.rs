@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::train::{self, Ranks, RunOptions, Settings, Task, TaskOptions};
 use data::{Text, Windows};
 
-/// What the options allow, and a checkpoint may hold.
+/// The contexts that the options allow, and that a checkpoint may hold.
 const CONTEXTS: RangeInclusive<i64> = 2..=1024;
 const LAYERS: RangeInclusive<i64> = 1..=64;
 const WIDTHS: RangeInclusive<i64> = 1..=4096;
@@ -67,7 +67,7 @@ fn probability(text: &str) -> std::result::Result<f64, String> {
     v.ok_or_else(|| "give a number from 0 to below 1, such as 0.1".to_owned())
 }
 
-/// What the options choose of the network.
+/// The options of the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Model {

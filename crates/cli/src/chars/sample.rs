@@ -1,4 +1,4 @@
-//! What the network writes when each character is drawn from what it predicts.
+//! A text that the network writes, with each character drawn from its prediction.
 
 use remat::nn::Layer;
 use remat::nn::models::Gpt;

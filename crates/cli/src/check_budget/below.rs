@@ -1,4 +1,4 @@
-//! What becomes of a run where its budget is too small: the bits of the run without one, or a refusal.
+//! Runs with too small a budget: each gives the bits of the run without a budget, or a refusal.
 
 use remat::types::{Error, ErrorKind, Result};
 use serde_json::Value;

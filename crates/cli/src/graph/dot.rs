@@ -1,8 +1,8 @@
 //! A graph in the DOT language, in the blocks in which people know a network.
 //!
-//! A box is a layer: the nodes of one scope that follow each other, with what is computed of weights alone, and the
-//! weights themselves as figures of the box. Boxes of a block (a scope up to its first number) share a frame. Graphviz
-//! draws it: `dot -Tsvg graph.dot`.
+//! A box is a layer: the nodes of one scope that follow each other, with the nodes that depend on weights alone, and
+//! the weights themselves as figures of the box. Boxes of a block (a scope up to its first number) share a frame.
+//! Graphviz draws it: `dot -Tsvg graph.dot`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,11 +18,11 @@ const OPS_SHOWN: usize = 3;
 #[derive(Default)]
 struct Layer {
     scope: String,
-    /// The block in whose frame it stands; without a scope, that of what it reads last.
+    /// The block in whose frame it stands; without a scope, the block of its last input.
     block: String,
     ops: Vec<&'static str>,
     weights: Vec<ValueId>,
-    /// What the last of its nodes gives.
+    /// The output of the last of its nodes.
     gives: String,
     is_result: bool,
 }
@@ -145,7 +145,7 @@ fn of_weights(g: &Graph) -> (Vec<bool>, Vec<Vec<ValueId>>) {
                 None => push_new(&mut of, &[*v]),
             }
         }
-        // what is given back is more than a part of a layer
+        // an output of the graph is more than a part of a layer
         let is_result = n.y.iter().any(|v| g.outputs().iter().any(|o| o.value == *v));
         is_weight.push(all && !is_result);
         weights.push(of);

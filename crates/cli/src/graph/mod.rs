@@ -1,4 +1,4 @@
-//! `remat graph`: what a graph computes and what memory it takes, in figures and pictures.
+//! `remat graph`: the operations and the memory of a graph, in figures and pictures.
 //!
 //! A graph comes from a file, is the forward pass of a network of `nn::models`, or is the training step of a task;
 //! the latter two are traced on a device without memory. Figures for people go to standard output.

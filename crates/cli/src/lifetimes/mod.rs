@@ -1,4 +1,4 @@
-//! What lives when, over the calls of an executable.
+//! The lifetimes of values over the calls of an executable.
 //!
 //! A value lives from the call that makes it to the last call that reads it or a view of it, and one that the run gives
 //! back to the end. An output that may overwrite a value that dies in the call counts together with it, and states that
@@ -20,7 +20,7 @@ pub(crate) fn picture(title: &str, e: &Executable) -> String {
 pub(crate) struct Lifetimes {
     /// States, inputs and constants, which are there all the time.
     pub(crate) fixed_bytes: u64,
-    /// What lies in which value, for each interval; `None` for an op's workspace.
+    /// The value of each interval; `None` for an op's workspace.
     pub(crate) lifetimes: Vec<Lifetime>,
     /// Bytes at each call, the fixed ones included; each storage in whole units of the arena.
     pub(crate) load: Vec<u64>,
@@ -53,7 +53,7 @@ impl Lifetimes {
         most.unwrap_or((0, self.fixed_bytes))
     }
 
-    /// What lives at a call, largest first.
+    /// The values that live at a call, largest first.
     pub(crate) fn at(&self, call: usize) -> Vec<Lifetime> {
         let mut all: Vec<Lifetime> =
             self.lifetimes.iter().copied().filter(|l| (l.start..=l.end).contains(&call)).collect();

@@ -32,7 +32,7 @@ struct Band {
     bytes: Vec<u64>,
 }
 
-/// What the picture shows, and all that it shows in grey.
+/// The data of the picture, including the values that it shows in grey.
 pub(crate) fn json(title: &str, g: &Graph, lifetimes: &Lifetimes) -> Value {
     let (peak_call, peak_bytes) = lifetimes.peak();
     let lifetime = |l: &Lifetime| json!({ "name": name(g, l), "bytes": l.bytes, "first_call": l.start, "last_call": l.end, "again": l.again });
@@ -68,10 +68,10 @@ pub(crate) fn svg(title: &str, g: &Graph, lifetimes: &Lifetimes) -> String {
     s
 }
 
-/// What is always there, the largest lifetimes by their beginning, and all others, from the bottom up.
+/// The bands from the bottom up: values that are always there, the largest lifetimes by their beginning, and all others.
 fn bands(g: &Graph, lifetimes: &Lifetimes) -> Vec<Band> {
     let mut order: Vec<&Lifetime> = lifetimes.lifetimes.iter().collect();
-    // What lives at the peak decides the memory; of equal sizes those that live longer.
+    // The values at the peak decide the memory. Among equal sizes, those that live longer come first.
     let peak = lifetimes.peak().0;
     order.sort_by_key(|l| std::cmp::Reverse(((l.start..=l.end).contains(&peak), l.bytes, l.end - l.start)));
     let others = order.split_off(order.len().min(NAMED));

@@ -57,7 +57,7 @@ pub(crate) struct Optimize {
     passes: PassOptions,
 }
 
-/// What is read, and what is written.
+/// The files to read and to write.
 #[derive(Args)]
 struct Files {
     /// A model, ONNX or .remat
@@ -87,7 +87,7 @@ struct Files {
     encrypt: Option<PathBuf>,
 }
 
-/// What to write.
+/// The format to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Onnx,
@@ -148,7 +148,7 @@ fn place(o: &Files) -> DataPlace {
     if o.weights_beside { DataPlace::Beside } else { DataPlace::Inside }
 }
 
-/// The model as a graph file. Extents that the model names and nobody gave stay open, as far as that goes.
+/// The model as a graph file. Named extents without a given size stay open, as far as possible.
 fn converted(o: &Files, network: &Network) -> Result<GraphFile> {
     let shapes = o.shapes.given(network.inputs())?;
     let named = open_names(network, o);
@@ -209,7 +209,7 @@ fn export(o: &Files, file: &GraphFile) -> Result<export::Exported> {
     }
 }
 
-/// Writes a file whole, or leaves what was there.
+/// Writes a file as a whole, or leaves the old one.
 fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = || -> std::io::Result<()> {
@@ -222,7 +222,7 @@ fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     written().map_err(|e| Error::from(e).context(path.display()))
 }
 
-/// What a file holds, in words.
+/// The contents of a file, in words.
 fn described(file: &GraphFile) -> String {
     let g = file.form.example();
     let is_constant = |v: &ValueId| matches!(g.value(*v).origin, Origin::Constant(_));

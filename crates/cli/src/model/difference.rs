@@ -13,7 +13,7 @@ pub(super) struct Tolerance {
     /// Where numbers are compared: largest difference as a share of the expected number ..
     #[arg(long, value_name = "X", default_value = "1e-3", value_parser = tolerance)]
     rtol: f64,
-    /// .. and what may come to it whatever the number
+    /// .. plus this absolute difference
     #[arg(long, value_name = "X", default_value = "1e-7", value_parser = tolerance)]
     atol: f64,
 }
@@ -28,14 +28,14 @@ pub(super) struct Difference {
     pub(super) name: String,
     ty: String,
     pub(super) is_within: bool,
-    /// What is wrong with the type, or with the number that exceeds the tolerance by most.
+    /// The difference in the type, or in the number that exceeds the tolerance by most.
     what: String,
     /// Infinite for other types, and for NaN beside a number.
     pub(super) largest: f64,
 }
 
 impl Difference {
-    /// Of what is compared as a whole: `wrong` says how it differs.
+    /// The result of a comparison as a whole: `wrong` describes the difference.
     pub(super) fn whole(name: &str, ty: &str, wrong: Option<String>) -> Difference {
         let largest = if wrong.is_some() { f64::INFINITY } else { 0.0 };
         Difference {

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Most threads that are tried [default: the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Most bytes of a run, weights included, of which a percentage is of what it takes without a budget
+    /// Most bytes of a run, weights included; a percentage is relative to a run without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// A choice and what came of it.
+/// A choice and its result.
 #[derive(Serialize)]
 struct Choice {
     options: String,

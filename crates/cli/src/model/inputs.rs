@@ -10,7 +10,7 @@ use super::value::{self, Input};
 use super::{ShapeOptions, only};
 use crate::output::note;
 
-/// What the inputs are.
+/// The inputs of a model.
 #[derive(Args, Clone, Debug)]
 pub(super) struct InputOptions {
     #[arg(long, value_name = "[NAME=]VALUE", help = format!("What an input is; one without a name is the only one:\n{}", value::FORMS))]
@@ -51,13 +51,14 @@ impl Pictures<'_> {
 }
 
 impl InputOptions {
-    /// What each input is set to; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
+    /// The value of each input; `None` for one that was not given. Errors: those of files; Value for names that the model has
+    /// not.
     pub(super) fn tensors(&self, network: &Network) -> Result<Vec<Option<HostTensor>>> {
         let pictures = Pictures { preprocess: self.preprocess, metadata: &network.about().metadata };
         tensors(&self.input, network.inputs(), &pictures)
     }
 
-    /// What was given beside values.
+    /// The given shapes, beside values.
     pub(super) fn shapes(&self) -> &ShapeOptions {
         &self.shapes
     }
@@ -71,7 +72,7 @@ impl InputOptions {
     }
 }
 
-/// What each input is set to; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
+/// The value of each input; `None` for one that was not given. Errors: those of files; Value for names that the model has not.
 pub(super) fn tensors(given: &[Input], ports: &[Port], pictures: &Pictures<'_>) -> Result<Vec<Option<HostTensor>>> {
     let mut all: Vec<Option<HostTensor>> = vec![None; ports.len()];
     for given in given {

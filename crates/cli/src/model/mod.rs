@@ -51,7 +51,7 @@ pub(crate) struct RunOptions {
     /// The device that computes, with one arena for the run [default: this thread and others of the processor]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Device::names()))]
     device: Option<String>,
-    /// Most bytes of the run, weights included, of which a percentage is of what it takes without a budget
+    /// Most bytes of the run, weights included; a percentage is relative to a run without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
     #[command(flatten)]
@@ -83,16 +83,16 @@ pub(crate) struct KeyOption {
 }
 
 impl KeyOption {
-    /// Errors: Io; Value for what is no key.
+    /// Errors: Io; Value for text that is no key.
     fn key(&self) -> Result<Option<Key>> {
         self.key_file.as_deref().map(read_key).transpose()
     }
 }
 
-/// What may be done to a model's graph.
+/// The permitted changes of a model's graph.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct PassOptions {
-    /// What passes may do to a model's graph: 0 nothing, 2 all that keeps every bit, 3 also what changes the last digits
+    /// Level of passes over a model's graph: 0 none, 2 all that keep every bit, 3 also those that change the last digits
     #[arg(long, default_value = "3", value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=3))]
     level: u8,
     /// Store a model's values between operators in this type; sums stay f32
@@ -203,7 +203,7 @@ impl ShapeOptions {
         Ok(ports.iter().zip(given).filter_map(|(p, x)| Some((p.name.clone(), x?))).collect())
     }
 
-    /// What was given. Errors (Value): a shape without a name, of a model of several inputs.
+    /// The given shapes. Errors (Value): a shape without a name, of a model of several inputs.
     pub(crate) fn given(&self, ports: &[Port]) -> Result<Shapes> {
         let mut shapes = Shapes::new();
         for (name, shape) in &self.shape {
@@ -213,7 +213,7 @@ impl ShapeOptions {
         Ok(self.extent.iter().fold(shapes, |all, (name, n)| all.extent(name, *n)))
     }
 
-    /// What was given, and 1 for every extent that is still open, which is said. Errors: as [`ShapeOptions::given`].
+    /// The given shapes, and 1 for every extent that is still open. The command says so. Errors: as [`ShapeOptions::given`].
     pub(crate) fn or_ones(&self, ports: &[Port]) -> Result<Shapes> {
         let (shapes, ones) = self.given(ports)?.or_extents(ports, 1);
         if !ones.is_empty() {
@@ -224,7 +224,7 @@ impl ShapeOptions {
     }
 }
 
-/// A session of a model in a file, under a budget that may be a share of what it takes without one.
+/// A session of a model in a file, under a budget that may be a share of the peak without one.
 pub(crate) struct Loaded {
     pub(crate) session: Session,
     pub(crate) budget_bytes: Option<usize>,
@@ -296,8 +296,8 @@ fn with_stored_weights(
     Ok(session)
 }
 
-/// A folder on a disk for files that nobody keeps: that of `TMPDIR`, or /var/tmp, which outlasts the machine's memory where /tmp need
-/// not (Filesystem Hierarchy Standard 3.0, section 5.15).
+/// A folder on a disk for temporary files: that of `TMPDIR`, or /var/tmp, which outlasts the machine's memory where /tmp need not
+/// (Filesystem Hierarchy Standard 3.0, section 5.15).
 fn temporary_folder() -> Option<PathBuf> {
     let given = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let all = given.into_iter().chain([PathBuf::from("/var/tmp"), std::env::temp_dir()]);

@@ -55,7 +55,7 @@ impl Picture {
         Ok(Picture { height, width, colours, points })
     }
 
-    /// A JPEG file's, in the order of its points: what it says about how a camera was held is not read. Errors: Format.
+    /// A JPEG file's, in the order of its points: the entry for the camera's orientation is ignored. Errors: Format.
     pub(super) fn jpeg(bytes: &[u8]) -> Result<Picture> {
         // a file that ends early is an error, not a picture that is grey below
         let options = DecoderOptions::default().set_strict_mode(true);

@@ -79,7 +79,7 @@ fn found<'m>(metadata: &'m [(String, String)], keys: &[&str]) -> Option<(&'m str
 fn colours(metadata: &[(String, String)], keys: &[&str], usual: [f32; 3]) -> Result<[f32; 3]> {
     let Some((key, text)) = found(metadata, keys) else { return Ok(usual) };
     let three = numbers(text).and_then(|v| <[f64; 3]>::try_from(v).ok());
-    // in f32, which is what networks were trained with
+    // in f32, since networks were trained with it
     three.map(|v| v.map(|n| n as f32)).ok_or_else(|| wrong(key, text, "three numbers"))
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// What the calls of a node of the model took.
+/// The times of the calls of a node of the model.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Layer {
     name: String,

@@ -1,4 +1,4 @@
-//! What a model gave: tensors, strings, and sequences of either.
+//! The results of a model: tensors, strings, and sequences of either.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) enum Given {
     Nothing,
 }
 
-/// What the last run gave, by name; the elements of a sequence are `NAME[0]` and on. Errors: those of [`Session::output`].
+/// The results of the last run, by name; the elements of a sequence are `NAME[0]` and on. Errors: those of [`Session::output`].
 pub(super) fn results(session: &mut Session, outputs: &[Port]) -> Result<Vec<(Given, String)>> {
     let mut all = Vec::new();
     for Port { name, ty, .. } in outputs {

@@ -1,4 +1,4 @@
-//! `remat run`: a model on given inputs, and what it gives.
+//! `remat run`: runs a model on given inputs, and shows its outputs.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     labels: Option<PathBuf>,
     #[command(flatten)]
     run: RunOptions,
-    /// Write what was given as JSON; `-` is standard output, which then has nothing else
+    /// Write the results as JSON; `-` is standard output, which then has nothing else
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -154,8 +154,8 @@ impl Recorded<'_> {
         Ok(Recorded { dir, device: Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::default() })? })
     }
 
-    /// A value for each of these ports: a tensor, a sequence, an optional value, as the model declares. Errors, which name the file: Io;
-    /// Format, DType, Shape for what is none.
+    /// A value for each of these ports: a tensor, a sequence, an optional value, as the model declares. Errors, which name the
+    /// file: Io; Format, DType, Shape for a file that holds no such value.
     fn all(&self, ports: &[Port], what: &str) -> Result<Vec<Value>> {
         let read = |(i, port): (usize, &Port)| {
             let path = self.dir.join(format!("{what}_{i}.pb"));
@@ -169,7 +169,7 @@ impl Recorded<'_> {
     }
 }
 
-/// The tensor that a value is, on the host; `None` for strings, sequences and what is absent.
+/// The tensor that a value is, on the host; `None` for strings, sequences and absent values.
 fn tensor_of(v: &Value) -> Option<Result<HostTensor>> {
     match v {
         Value::Tensor(t) | Value::Constant(t, _) => Some(t.to_host()),

@@ -22,7 +22,7 @@ pub(super) const FORMS: &str = "\
   '[1, 2; 3, 4]' numbers; `;` ends a row, and lists may be nested
   1x3x224x224    random numbers of this shape, the same in every run: of 0 to 1 for floats, 0 and 1 for integers";
 
-/// What an input is set to.
+/// The value of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     File(PathBuf),
@@ -41,7 +41,7 @@ impl FromStr for Input {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        // a list holds no `=`, and a file is told from a name by what comes last
+        // a list holds no `=`, and the ending tells a file from a name
         let (name, value) = text.split_once('=').map_or((None, text), |(name, value)| (Some(name.to_owned()), value));
         let value = if value.trim_start().starts_with('[') {
             let (numbers, dims) = list(value)?;

@@ -36,14 +36,14 @@ pub(crate) enum Step {
     Gpt,
 }
 
-/// What `remat train` trains, with the data that ships.
+/// The tasks of `remat train`, with the data that ships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrainTask {
     Digits,
     Chars,
 }
 
-/// What has a name on the command line. Every command takes these and no others.
+/// A network or task with a name on the command line. Every command takes these and no others.
 struct Entry {
     /// The one that is printed, then others that are taken.
     names: &'static [&'static str],
@@ -118,7 +118,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What has a training step: a task, on the data that ships, or a network, as it is measured elsewhere.
+/// The source of a training step: a task, on the data that ships, or a network of other benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trained {
     Task(TrainTask),

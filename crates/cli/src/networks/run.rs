@@ -29,8 +29,8 @@ impl Network {
         running.executable()
     }
 
-    /// What so many eager steps ask of the runtime, without a budget; each operator's time is the least of all steps, or an
-    /// estimate of a step that is not computed.
+    /// Records so many eager steps without a budget. The time of an operator is the least of all steps, or an estimate if
+    /// the step is not computed.
     pub(crate) fn recorded(
         self,
         batch: Option<usize>,
@@ -115,7 +115,7 @@ impl Running {
         Ok(())
     }
 
-    /// Binds what is compiled to memory of its own, and runs that once.
+    /// Binds the compiled form to its own memory, and runs it once.
     pub(crate) fn bind(&mut self) -> Result<()> {
         if let Form::Compiled(f) = &mut self.form {
             let mut session = f.session(&self.x.iter().collect::<Vec<_>>())?;
@@ -144,7 +144,7 @@ impl Running {
         self.device.channel().stats()
     }
 
-    /// What the compiled form takes; `None` of eager runs.
+    /// The memory of the compiled form; `None` for eager runs.
     pub(crate) fn figures(&self) -> Option<MemoryFigures> {
         match &self.form {
             Form::Eager(_) => None,

@@ -12,7 +12,7 @@ use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use super::{IMAGE, MLP, Model, Step, mlp};
 use crate::step_parts::StepParts;
 
-/// What is done with a network.
+/// The work on a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Infer(Model),
@@ -96,7 +96,7 @@ const SMALL_IMAGE: [usize; 3] = [3, 64, 64];
 
 pub(super) type Function = Box<dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>>;
 
-/// A network on a device, and what it is applied to.
+/// A network on a device, and its inputs.
 pub(super) struct Setup {
     pub(super) f: Function,
     pub(super) x: Vec<Tensor>,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[derive(Deserialize)]
 pub(super) struct Callable {
     pub(super) name: String,
-    /// What it is: a method, a layer.
+    /// Its kind: a method, a layer.
     pub(super) kind: String,
     /// The file that it is in.
     pub(super) family: String,
@@ -35,7 +35,7 @@ pub(super) struct Catalogue {
     fixtures: BTreeMap<String, Fixtures>,
 }
 
-/// What is in the facade is what its tests wrote.
+/// The error for broken data of the facade, which its tests wrote.
 fn broken(what: &str, e: &serde_json::Error) -> Error {
     Error::new(ErrorKind::Internal, format!("{what} does not read: {e}"))
 }
@@ -58,7 +58,7 @@ impl Catalogue {
         self.fixtures.get(name).copied().unwrap_or_default()
     }
 
-    /// The kinds of what is no operator, in the order of the catalogue.
+    /// The kinds of callables that are no operators, in the order of the catalogue.
     pub(super) fn kinds(&self) -> Vec<&str> {
         let mut kinds: Vec<&str> = Vec::new();
         for c in &self.callables {
@@ -81,7 +81,7 @@ impl Catalogue {
         })
     }
 
-    /// What is known of an operator.
+    /// The description of an operator.
     pub(super) fn operator_json(&self, family: &str, entry: &Entry) -> Value {
         let schema = entry.schema();
         let mut v = serde_json::to_value(&schema).unwrap_or(Value::Null);
@@ -94,7 +94,7 @@ impl Catalogue {
         v
     }
 
-    /// What is known of something else. A gradient is said to be there if fixtures compare it, or an operator of that name has it.
+    /// The description of any other callable. It has a gradient if fixtures compare one, or if an operator of that name has one.
     pub(super) fn callable_json(&self, c: &Callable, registry: &Registry) -> Value {
         let fixtures = self.fixtures(&c.name);
         let of_operator = || {

@@ -13,7 +13,7 @@ use catalogue::{Callable, Catalogue, listed, plural};
 
 use crate::output::{say, write};
 
-/// What is listed.
+/// The options of the list.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  remat ops\n  remat ops softmax\n  remat ops Lstm\n  remat ops conv2d --json\n  \
                         remat ops --json operators.json")]
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 enum Found<'a> {
     Operator(&'a Family, &'a Entry),
     /// Never empty.
@@ -133,7 +133,7 @@ fn short(v: &Value) -> String {
     }
 }
 
-/// What is said of an input, in a few words.
+/// The description of an input, in a few words.
 fn input_words(i: &Input) -> String {
     let gradient = if i.gradient { ", has a gradient" } else { "" };
     match i.count {
@@ -178,8 +178,8 @@ fn without_links(text: &str) -> String {
 /// The chapter `operator-list.md` of the book.
 fn chapter(registry: &Registry, catalogue: &Catalogue) -> String {
     let mut page = String::from(
-        "# List of operators\n\nMade by `remat ops --book`; a test compares. After the semicolon stand parameters, with what \
-         they are where nothing is said. `remat ops NAME` tells all that is known of one.\n",
+        "# List of operators\n\nAfter this page you know every operator and function of Remat. `remat ops --book` writes the page. In a \
+         signature the parameters follow the semicolon, with their defaults. `remat ops NAME` describes one operator.\n",
     );
     for f in registry.families() {
         page += &format!("\n## {}\n\n{}\n\n| operator | | gradient |\n|---|---|---|\n", f.name, f.text);

@@ -1,4 +1,4 @@
-//! What budgets cost a step as an eager program: the runtime's worker itself, on a clock of recorded times.
+//! The cost of budgets for a step as an eager program. The runtime's worker itself runs the step, on a clock of recorded times.
 
 use remat::runtime::{PolicyKind, Simulation, simulate, simulate_planned};
 use remat::types::{ErrorKind, Result};
@@ -8,7 +8,7 @@ use crate::output::{self, note};
 use crate::sizes::show;
 use crate::workload::Workload;
 
-/// Steps of a recording: foresight plans what it has seen twice, and follows the rest.
+/// Steps of a recording: foresight plans a step that it has seen twice, and then follows the plan.
 const STEPS: usize = 5;
 
 /// Prints a row for each budget as it is simulated.

@@ -41,7 +41,7 @@ pub(super) fn text(title: &str, p: &Problem, s: &Schedule) -> String {
     text
 }
 
-/// What runs more than once, the longest first.
+/// The operators that run more than once, the longest first.
 fn again(p: &Problem, s: &Schedule) -> String {
     let mut runs = vec![0u64; p.ops().len()];
     for step in &s.steps {
@@ -63,7 +63,7 @@ fn again(p: &Problem, s: &Schedule) -> String {
     text
 }
 
-/// What is copied out and back, if anything is.
+/// The values copied out and back, if there are any.
 fn spilled(p: &Problem, s: &Schedule) -> String {
     let (mut out, mut back) = (0, 0);
     for step in &s.steps {

@@ -110,7 +110,7 @@ pub(crate) struct Options {
     /// Draw the curve
     #[arg(long, value_name = "FILE", requires = "curve")]
     svg: Option<PathBuf>,
-    /// One page with table, curve and what lies where in the arena at any time
+    /// One page with the table, the curve and the contents of the arena at any time
     #[arg(long, value_name = "FILE", requires = "curve")]
     html: Option<PathBuf>,
 }
@@ -119,13 +119,13 @@ const NO_GRAPH: &str =
     "name a step such as `train:gpt` or a model in a file, or give a graph with `--dag FILE` or `--generate NAME`";
 
 impl Options {
-    /// What the graph is called.
+    /// The title of the graph.
     fn title(&self) -> String {
         let dag = || self.dag.as_ref().map(|f| f.display().to_string());
         self.work.as_ref().map(Source::to_string).or_else(dag).or(self.generate.clone()).unwrap_or_default()
     }
 
-    /// What is wrong with the options together, beyond what the parser sees.
+    /// A fault of the options together that the parser does not see.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         let has_graph = self.work.is_some() || self.dag.is_some() || self.generate.is_some() || self.check.is_some();
         let is_written = self.generate.is_some() || self.dag_out.is_some();

@@ -1,9 +1,9 @@
-//! What lies where in the arena at any time.
+//! The contents of the arena at any time.
 
 use remat_graph::plan::problem::Problem;
 use remat_graph::plan::schedule::{Schedule, Step};
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Given,

@@ -6,12 +6,12 @@ use remat::types::{Error, ErrorKind, Result};
 /// A measured call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// What it costs where a latency is a second, and a byte takes a second to send or to reduce.
+    /// Its cost if a latency is a second, and a byte takes a second to send or to reduce.
     pub(super) units: Cost,
     pub(super) seconds: f64,
 }
 
-/// What was found.
+/// The result of the fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
     pub(super) latency_s: f64,

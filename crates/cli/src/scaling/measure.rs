@@ -124,8 +124,7 @@ pub(super) fn median(all: &mut [f64]) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// What takes least, but for what the clock may have missed: the tenth part of numbers that are there. Other programs only ever add
-/// time.
+/// The lower tenth of the numbers: nearly the least, but robust against errors of the clock. Other programs can only add time.
 #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "only ranks are compared with each other"))]
 pub(super) fn least(all: &mut [f64]) -> f64 {
     all.sort_by(f64::total_cmp);
@@ -153,7 +152,7 @@ struct Marked {
     buckets: Vec<Vec<usize>>,
 }
 
-/// What was measured with one batch.
+/// The measurements with one batch.
 struct Times {
     at: AtBatch,
     turns: usize,

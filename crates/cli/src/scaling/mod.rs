@@ -64,7 +64,7 @@ pub(crate) struct Options {
     /// Read one rank's step from a file that `--save-profile` wrote, instead of measuring it
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Write what was measured of one rank's step
+    /// Write the measurements of one rank's step
     #[arg(long, value_name = "FILE", conflicts_with = "profile")]
     save_profile: Option<PathBuf>,
     /// Examples of a rank [default: as for `remat bench` and `remat train`, or that of the profile]
@@ -122,7 +122,7 @@ fn ranks_of(text: &str) -> std::result::Result<usize, String> {
     n.ok_or_else(|| format!("give numbers of ranks from 1 to {MOST_RANKS}, such as 2,8,64"))
 }
 
-/// What is predicted, and from what.
+/// The predictions, and their inputs.
 #[derive(Serialize)]
 struct Report<'a> {
     work: &'a str,
@@ -150,7 +150,7 @@ impl Options {
         Ok(How { work, batch, threads: self.threads.map_or(processors, usize::from) })
     }
 
-    /// What is predicted with, for the first way to sum up.
+    /// The setting of the prediction, for the first all-reduce.
     fn setting(&self, profile: &Profile) -> Setting {
         let batch = match (self.global_batch, self.batch) {
             (Some(all), _) => Batch::AllRanks(f64::from(all)),

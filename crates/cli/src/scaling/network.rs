@@ -1,4 +1,4 @@
-//! The network that the user names, and what is changed of it.
+//! The network that the user names, and the changed parameters.
 
 use std::path::Path;
 
@@ -27,7 +27,8 @@ const NAMED: [Named; 3] = [
 /// Between processes of one machine, through shared memory: as `remat scaling --check` finds it where the page was written.
 const WITHIN: Link = Link { latency_s: 1.5e-6, bytes_per_s: 5e9 };
 
-/// How fast a rank adds up; what was found there is from this on, and not told well from the bandwidth.
+/// The speed at which a rank adds up. Fits gave this value and higher ones, since they do not separate it well from the
+/// bandwidth.
 const REDUCED_BYTES_PER_S: f64 = 20e9;
 
 /// Which network it is.
@@ -60,7 +61,7 @@ pub(super) struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// What it is called.
+    /// The name of the network.
     pub(super) fn name(&self) -> &str {
         &self.network
     }

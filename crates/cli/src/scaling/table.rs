@@ -19,7 +19,7 @@ const HEADS: [&str; 11] = [
 ];
 const WIDTHS: [usize; 10] = [7, 8, 18, 7, 8, 10, 11, 10, 7, 11];
 
-/// What binds a step, in words.
+/// The limit of a step, in words.
 fn words(bound: Bound) -> &'static str {
     match bound {
         Bound::Compute => "compute",
@@ -30,7 +30,7 @@ fn words(bound: Bound) -> &'static str {
     }
 }
 
-/// A line on what was measured, a table, and a line on where it stops to scale.
+/// A line about the measurement, a table, and a line about the number of ranks at which scaling stops.
 pub(super) fn text(r: &Report<'_>) -> String {
     let between = r.network.between;
     let mut text = format!(

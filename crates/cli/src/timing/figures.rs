@@ -46,7 +46,7 @@ fn quantiles(times: &mut [f64]) -> Latency {
 
 /// Steps of one sample of multiply-adds: about 2 ms.
 const PEAK_STEPS: usize = 1 << 20;
-/// Samples of which the best counts: what other programs disturb is not the machine's limit.
+/// Samples of the peak. The best counts, since a sample that other programs disturb is not the machine's limit.
 const PEAK_SAMPLES: usize = 15;
 const STREAM_SAMPLES: usize = 7;
 /// Least time of one sample of a stream, so that a small one is not a measurement of the clock.

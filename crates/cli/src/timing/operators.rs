@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Operator {
     pub(crate) name: &'static str,
-    /// Types and shapes of what it reads.
+    /// Types and shapes of its inputs.
     pub(crate) operands: String,
     pub(crate) calls: usize,
     /// Of all calls, each the least of all runs: what other programs use only ever adds time.

@@ -12,7 +12,7 @@ use super::task::{Settings, Task};
 /// Steps of a dry run: the first makes what the second finds, and near the smallest budget later ones begin with other things in memory.
 const STEPS: usize = 4;
 
-/// What decides the memory of a run.
+/// The parameters that decide the memory of a run.
 pub(super) struct Dry<'a, T: Task> {
     pub(super) task: &'a Rc<T>,
     pub(super) settings: &'a Settings<T::Model>,

@@ -32,7 +32,7 @@ impl Log {
         Ok(Log { to, failure: None })
     }
 
-    /// Writes a line; what it holds is there when this returns.
+    /// Writes a line. It is in the file when this returns.
     pub(super) fn line(&mut self, value: impl FnOnce() -> Value) {
         match &mut self.to {
             To::Nobody => {}

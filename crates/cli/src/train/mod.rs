@@ -1,4 +1,4 @@
-//! `remat train`: what its tasks share, from the options to the results.
+//! `remat train`: the common part of its tasks, from the options to the results.
 
 mod dry;
 mod log;
@@ -111,11 +111,11 @@ pub(crate) fn learning_rate(text: &str) -> std::result::Result<f64, String> {
 
 /// The options of a task.
 pub(crate) trait TaskOptions: Args {
-    /// What it trains.
+    /// The task to train.
     type Task: Task;
     /// Those that every task has.
     fn run(&self) -> &RunOptions;
-    /// What the others decide.
+    /// The settings that the other options decide.
     fn settings(&self) -> Settings<<Self::Task as Task>::Model>;
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn timed<O: TaskOptions>(
     session.executable()
 }
 
-/// What so many eager steps of a task ask of the runtime without a budget; of estimated ones nothing is computed.
+/// Records so many eager steps of a task without a budget. If times are estimated, nothing is computed.
 pub(crate) fn recorded<O: TaskOptions>(
     batch: Option<usize>,
     threads: Option<usize>,
@@ -244,7 +244,8 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
 /// `--find-budget` names a budget under which a run takes no more than so many times as long.
 const FEW_TIMES: f64 = 1.5;
 
-/// `--find-budget`: what the run needs at least, and what it needs to take not much longer, without training.
+/// `--find-budget`: the smallest budget of the run, and the smallest one under which steps take not much longer, without
+/// training.
 fn find_budget<T: Task>(dry: &Dry<'_, T>, mut log: Log) -> Result<()> {
     let started = Instant::now();
     let found = dry.smallest_budget()?.ok_or_else(|| {
@@ -282,7 +283,7 @@ fn find_budget<T: Task>(dry: &Dry<'_, T>, mut log: Log) -> Result<()> {
     log.finish()
 }
 
-/// What each rank's memory and communication came to; printed where there are several.
+/// The memory and communication of each rank; printed if there are several ranks.
 fn rank_figures(ranks: &Ranks, memory: &remat::runtime::MemoryReport, outcome: &Outcome) -> Result<serde_json::Value> {
     let (s, c) = (&memory.stats, ranks.device.statistics());
     let all = ranks.figures(&[

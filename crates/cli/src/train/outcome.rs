@@ -1,10 +1,10 @@
-//! How a run ends, and what it gave.
+//! The end of a run, and its results.
 
 use std::path::Path;
 
 use remat::runtime::MemoryFigures;
 
-/// When a run ends, and what it leaves behind.
+/// The conditions under which a run ends, and the files that it leaves.
 pub(super) struct End<'a> {
     /// The folder of its checkpoints.
     pub(super) save: Option<&'a Path>,
@@ -14,16 +14,16 @@ pub(super) struct End<'a> {
     pub(super) steps: Option<u64>,
 }
 
-/// What a run gave.
+/// The results of a run.
 pub(super) struct Outcome {
-    /// What the last test gave.
+    /// The result of the last test.
     pub(super) result: f64,
     pub(super) first_step: u64,
     pub(super) losses: Vec<f32>,
     pub(super) step_ms: Vec<f64>,
     pub(super) weights_sha256: String,
     pub(super) seconds: f64,
-    /// What the compiled step takes; `None` if steps ran op by op.
+    /// The memory of the compiled step; `None` if steps ran op by op.
     pub(super) compiled: Option<MemoryFigures>,
     /// Calls within compiled steps that ran again.
     pub(super) recomputed_calls: u64,

@@ -13,7 +13,7 @@ use crate::sizes::show;
 /// Time between two plain lines within an epoch.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// What a step was like.
+/// The figures of a step.
 pub(super) struct Step {
     pub(super) epoch: u64,
     pub(super) step_in_epoch: u64,
@@ -29,7 +29,7 @@ pub(super) struct Progress {
     bar: Option<ProgressBar>,
     epochs: u64,
     steps: u64,
-    /// What the speed counts.
+    /// The unit that the speed counts.
     unit: &'static str,
     device: Device,
     last_line: Cell<Instant>,
@@ -42,7 +42,7 @@ impl Progress {
     pub(super) fn new(epochs: u64, steps: u64, unit: &'static str, device: &Device) -> Self {
         let bar = (std::io::stderr().is_terminal() && !is_silent()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-            // what comes first is what must be seen: a narrow terminal cuts the message
+            // the most important part comes first: a narrow terminal cuts the message
             let style = ProgressStyle::with_template("{prefix} {bar:10} {pos}/{len} {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar

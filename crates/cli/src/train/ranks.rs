@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::interrupt;
 
-/// What rank this process is.
+/// The rank of this process.
 #[derive(Clone)]
 pub(crate) struct Ranks {
     /// For what the device runs.
@@ -17,7 +17,7 @@ pub(crate) struct Ranks {
     divided: Divided,
 }
 
-/// What each rank keeps a part of.
+/// The kinds of state that the ranks divide.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Divided {
     /// The optimiser's state.
@@ -50,7 +50,7 @@ impl Ranks {
         }
     }
 
-    /// What makes a network's gradients those of all ranks, if there are several.
+    /// The wrapper that reduces a network's gradients over all ranks, if there are several.
     pub(super) fn parallel(&self, net: &impl Module) -> Result<Option<DataParallel>> {
         let gradients = if self.divided.gradients { Gradients::Divided } else { Gradients::Whole };
         let options = DataParallelOptions { gradients, ..DataParallelOptions::default() };
@@ -70,13 +70,13 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// Whether this rank has something of what is saved.
+    /// True if this rank has a part of the saved state.
     pub(super) fn take_part_in_saving(&self) -> bool {
         self.is_first() || self.divided.state
     }
 
-    /// What a save came to, which the ranks took part in: a disk that fails is the first one's, and is an error of that kind on all, so
-    /// that all of them go on or none does. Errors: those of the save; Peer.
+    /// Shares the result of a save in which the ranks took part. Only the first rank's disk can fail. Its failure is an error of
+    /// that kind on all ranks, so that all of them go on or none does. Errors: those of the save; Peer.
     pub(super) fn saved(&self, mine: Result<()>) -> Result<()> {
         let is_of_disk = mine.as_ref().is_err_and(|e| e.kind() == ErrorKind::Io);
         let on_first = self.as_first(is_of_disk)?;
@@ -86,7 +86,7 @@ impl Ranks {
         })
     }
 
-    /// What is true on the first rank, where all take part in saving; else what is true here. Errors: Peer.
+    /// The first rank's `mine`, if all ranks take part in saving; else this rank's. Errors: Peer.
     pub(super) fn as_first(&self, mine: bool) -> Result<bool> {
         match self.divided.state {
             true => Ok(self.gather(&[u8::from(mine)])?.first() == Some(&1)),
@@ -100,7 +100,7 @@ impl Ranks {
         Ok(self.gather(&mine)?.contains(&1))
     }
 
-    /// What `f` gives on the first rank has happened for all, or has failed on all. Errors: those of `f`, on the others Peer.
+    /// Runs `f` on the first rank, and gives all ranks its result. Errors: those of `f`, on the others Peer.
     pub(super) fn on_first(&self, what: &str, f: impl FnOnce() -> Result<()>) -> Result<()> {
         let mine = if self.is_first() { f() } else { Ok(()) };
         self.program.agree(&Call::named(what), mine)

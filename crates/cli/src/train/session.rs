@@ -56,7 +56,7 @@ pub(super) struct Session<T: Task> {
     /// Of several ranks.
     parallel: Option<Rc<DataParallel>>,
     optimizer: Rc<RefCell<Box<dyn Optimizer>>>,
-    /// What the last step that ran as a program had before the optimiser's.
+    /// The gradient bytes of the last step that ran op by op, before the optimiser's step.
     gradient_bytes: Rc<Cell<usize>>,
     learning_rate: LearningRate,
     /// The step as a compiled graph; `None` to run it op by op.
@@ -265,7 +265,7 @@ impl<T: Task> Session<T> {
         output::write(path, plot::losses(&title, out.first_step, &out.losses))
     }
 
-    /// What the compiled step takes now; its plan changes once, early in a run.
+    /// The present memory of the compiled step; its plan changes once, early in a run.
     fn figures(&self) -> Option<MemoryFigures> {
         self.compiled.as_ref().and_then(|f| f.figures().last().copied())
     }

@@ -1,4 +1,4 @@
-//! What differs between the tasks of `remat train`.
+//! The differences between the tasks of `remat train`.
 
 use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Ranks;
 
-/// What decides a run's numbers.
+/// The settings that decide a run's numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings<M> {
     /// The task's name, so that a checkpoint is not taken for another's.
@@ -49,13 +49,13 @@ impl<M: DeserializeOwned + Debug> Settings<M> {
 pub(crate) trait Task: Sized + 'static {
     /// As on the command line.
     const NAME: &'static str;
-    /// What an example is made of, for the speed: `images`.
+    /// The unit in which the speed counts examples: `images`.
     const UNIT: &'static str;
     /// The key of the last test's result in JSON.
     const RESULT: &'static str;
     /// Batch sizes that the data allow.
     const BATCHES: RangeInclusive<usize>;
-    /// What the options choose of the network.
+    /// The options of the network.
     type Model: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
     type Net: Module + 'static;
 
@@ -72,7 +72,7 @@ pub(crate) trait Task: Sized + 'static {
     /// Bytes of an example in a batch.
     fn example_bytes(&self) -> usize;
 
-    /// What is predicted in an example: images have one class, texts a character at each place.
+    /// The number of predictions in an example: images have one class, texts a character at each place.
     fn predictions(&self) -> usize {
         1
     }
@@ -87,7 +87,7 @@ pub(crate) trait Task: Sized + 'static {
 
     fn test_len(&self) -> usize;
 
-    /// What testing sums up over these test examples; the result is its mean over all predictions.
+    /// The sum that testing computes over these test examples; the result is its mean over all predictions.
     fn test(&self, net: &Self::Net, device: &Device, examples: Range<usize>) -> Result<Tensor>;
 
     /// The result for people: `test accuracy 98.00 %`.
@@ -98,7 +98,7 @@ pub(crate) trait Task: Sized + 'static {
         false
     }
 
-    /// What it shows then. It changes nothing of the run.
+    /// The text to show then. It does not change the run.
     fn show(&self, _net: &Self::Net, _device: &Device, _step: u64) -> Result<String> {
         Ok(String::new())
     }

@@ -20,7 +20,7 @@ fn a_model_has_its_published_figures() {
     let v = json(&dir.path().join("out.json"));
     assert_eq!(v["parameters"], 11_689_512);
     let conv = v["ops"].as_array().expect("ops").iter().find(|o| o["op"] == "conv2d").expect("convolutions");
-    // 1.81 G multiply-adds, of which the last layer is not one of a convolution
+    // 1.81 G multiply-adds; those of the last layer belong to no convolution
     assert!((3.62e9..3.64e9).contains(&conv["flops"].as_f64().expect("a number")), "{conv}");
     assert_eq!(v["states"], 2 * 31 + 2 * 20, "weights and running statistics");
     let text = out(&o);

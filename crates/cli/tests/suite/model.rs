@@ -385,7 +385,7 @@ fn outputs_of_strings_and_sequences_are_shown_and_written() {
     let written = json(&dir.path().join("results").join(format!("{name}.json")));
     assert_eq!(written["data"], label["first"]);
     assert_eq!(of("f32")["shape"][0], 1, "{report}");
-    // declared as a sequence of maps, of which a plan makes a tensor
+    // declared as a sequence of maps, which a plan turns into a tensor
     let o = remat(dir.path(), &["run", "mapped.onnx", "--json", "a.json"]);
     assert_code(&o, OK);
     let report = json(&dir.path().join("a.json"));

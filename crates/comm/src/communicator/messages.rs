@@ -6,7 +6,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::{Call, Communicator, TEXT_BYTES, put_text, text_of};
 
-/// What a rank does in a call between two, as the first byte of what it tells the other.
+/// The role of a rank in a call between two: the first byte of its message to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Role {
@@ -31,7 +31,7 @@ impl Communicator {
         self.move_bytes(|t, limit| t.receive(y, from, limit))
     }
 
-    /// Tells rank `peer` that this one cannot send or receive what comes next between both. Errors: Value as
+    /// Tells rank `peer` that this one cannot send or receive the next message between both. Errors: Value as
     /// [`Communicator::send`], Peer if that rank does not come.
     pub fn fail_message(&self, call: &Call, peer: usize, why: &Error) -> Result<()> {
         self.meet(call, peer, 0, Role::Fails, Some(why))

@@ -9,7 +9,7 @@ use super::{Call, Communicator, blocks};
 use crate::reduce::{accumulate, finish};
 use crate::{Reduction, Transport};
 
-/// What a reduction moves at a time: its workspace stays small, and its parts in the cache.
+/// The bytes that a reduction moves at a time: its workspace stays small, and its parts in the cache.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
 /// Up to so many bytes of all ranks a reduction gathers all values at once, in one exchange instead of two.
@@ -103,7 +103,7 @@ impl Communicator {
         })
     }
 
-    /// Bytes that [`Communicator::reduce_scatter`] needs beside its tensors, of which the result has so many bytes.
+    /// Bytes that [`Communicator::reduce_scatter`] needs beside its tensors, for a result of so many bytes.
     pub fn reduce_scatter_workspace(&self, dtype: DType, bytes: usize) -> usize {
         match self.size() {
             1 => 0,
@@ -146,7 +146,7 @@ impl Communicator {
     }
 }
 
-/// Sends each rank its share of a chunk, and reduces what comes for this one, in the order of ranks.
+/// Sends each rank its share of a chunk, and reduces the parts that arrive for this one, in the order of ranks.
 fn exchange<'w>(
     t: &dyn Transport,
     reduction: Reduction,

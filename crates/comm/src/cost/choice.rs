@@ -39,16 +39,16 @@ pub enum AllReduce {
     Binomial,
     /// Within machines first, then between them, and back: each rank its share, or one rank a machine all, whichever takes less.
     Hierarchical,
-    /// What MPICH takes for the size (Thakur, section 4.5): recursive doubling up to 2 KiB, or for fewer elements than ranks, else
+    /// MPICH's choice for the size (Thakur, section 4.5): recursive doubling up to 2 KiB, or for fewer elements than ranks, else
     /// Rabenseifner's.
     Mpich,
-    /// What the module `tuned` of Open MPI took before release 4.1: recursive doubling below 10,000 bytes, else a ring, for more than
-    /// 1 MiB a rank in segments. Later releases have tables, which are not here.
+    /// The choice of Open MPI's module `tuned` before release 4.1: recursive doubling below 10,000 bytes, else a ring, for more
+    /// than 1 MiB a rank in segments. Later releases have tables, which are not here.
     OpenMpi,
     /// The one of the algorithms above that takes least time, the first of equals.
     Cheapest,
-    /// What a [`Communicator`](crate::Communicator) does: all ranks agree on the call, then each gets its share of all ranks' values,
-    /// adds it up, and shares are gathered, 4 MiB at a time.
+    /// The algorithm of a [`Communicator`](crate::Communicator): all ranks agree on the call, then each gets its share of all
+    /// ranks' values, adds it up, and shares are gathered, 4 MiB at a time.
     Remat,
 }
 
@@ -108,7 +108,7 @@ impl FromStr for AllReduce {
 }
 
 impl Network {
-    /// What an all-reduce of `bytes` on each of so many ranks takes; one rank takes nothing.
+    /// The cost of an all-reduce of `bytes` on each of so many ranks; one rank takes nothing.
     ///
     /// Errors: Value as [`Network::check`], and for no ranks or more than [`MOST_RANKS`](super::MOST_RANKS).
     pub fn all_reduce(&self, how: AllReduce, ranks: usize, bytes: usize) -> Result<Cost> {
@@ -183,8 +183,8 @@ impl Network {
         least.filter(|_| machines > 1).unwrap_or_default()
     }
 
-    /// What it takes to gather blocks of all ranks, of `bytes` together, by MPICH's choice (Thakur, section 4.1): Bruck's algorithm,
-    /// or recursive doubling at the same cost, up to 512 KiB, or 80 KiB unless ranks are a power of two; else a ring.
+    /// The cost of gathering the blocks of all ranks, of `bytes` together, by MPICH's choice (Thakur, section 4.1): Bruck's
+    /// algorithm, or recursive doubling at the same cost, up to 512 KiB, or 80 KiB unless ranks are a power of two; else a ring.
     ///
     /// Errors: as [`Network::all_reduce`].
     pub fn all_gather(&self, ranks: usize, bytes: usize) -> Result<Cost> {
@@ -202,8 +202,8 @@ impl Network {
         }
     }
 
-    /// What it takes that each rank sends its blocks, of `bytes` together, to all, one pair after the other, which is what
-    /// `MPI_Alltoallv` can do for blocks of any lengths (Thakur, section 4.3).
+    /// The cost if each rank sends its blocks, of `bytes` together, to all ranks, one pair after the other.
+    /// `MPI_Alltoallv` can do so for blocks of any lengths (Thakur, section 4.3).
     ///
     /// Errors: as [`Network::all_reduce`].
     pub fn all_to_all(&self, ranks: usize, bytes: usize) -> Result<Cost> {

@@ -1,4 +1,4 @@
-//! What collectives cost on a network that need not exist: pure formulas, for predictions.
+//! The cost of collectives on a network that need not exist: pure formulas, for predictions.
 //!
 //! The model is Hockney's (Parallel Computing 20, 1994): a message of `n` bytes takes `alpha + n beta`, where `alpha` is the latency
 //! and `1 / beta` the bandwidth of a link, and reducing `n` bytes takes `n gamma`. A collective is a list of rounds, one after the
@@ -8,8 +8,8 @@
 //! What is left out: links that are shared beyond a machine's cards (switches are taken to pass all that cards send), protocols that
 //! change with the size of a message, and ranks that come late.
 //!
-//! The algorithms, their rounds and their sources are in `rounds`, the rules by which MPI libraries choose one in `choice`, and what
-//! the [`Communicator`](crate::Communicator) itself does in `own`, with the constants of its code.
+//! The algorithms, their rounds and their sources are in `rounds`, the rules by which MPI libraries choose one in `choice`, and
+//! the algorithms of the [`Communicator`](crate::Communicator) itself in `own`, with the constants of its code.
 
 mod choice;
 mod own;
@@ -63,7 +63,7 @@ pub struct Network {
     pub reduced_bytes_per_s: f64,
 }
 
-/// What a collective takes, by what it is spent on.
+/// The time of a collective, by its causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
     /// Seconds of latencies.

@@ -1,15 +1,15 @@
-//! What the communicator does: its calls as collectives of MPI, with the constants of its code.
+//! The cost of the communicator: its calls as collectives of MPI, with the constants of its code.
 
 use remat_types::Result;
 
 use super::{Cost, Network};
 use crate::communicator::{CHUNK_BYTES, GATHERED_BYTES};
 
-/// What ranks agree in: three words.
+/// The bytes of an agreement: three words.
 const AGREED_BYTES: usize = 3 * size_of::<u64>();
 
 impl Network {
-    /// What it takes that ranks agree on a call; a barrier is no more. One rank takes nothing.
+    /// The cost of an agreement on a call; a barrier costs the same. One rank takes nothing.
     ///
     /// Errors: as [`Network::all_reduce`].
     pub fn agreement(&self, ranks: usize) -> Result<Cost> {
@@ -17,7 +17,7 @@ impl Network {
         Ok(self.agreed(ranks))
     }
 
-    /// What [`Communicator::all_gather`](crate::Communicator::all_gather) takes, of `bytes` together. One rank takes nothing.
+    /// The cost of [`Communicator::all_gather`](crate::Communicator::all_gather), of `bytes` together. One rank takes nothing.
     ///
     /// Errors: as [`Network::all_reduce`].
     pub fn own_all_gather(&self, ranks: usize, bytes: usize) -> Result<Cost> {

@@ -12,9 +12,9 @@ use super::{Cost, Link, Network};
 pub(super) struct Round {
     /// How many there are.
     times: f64,
-    /// What a rank sends.
+    /// The bytes that a rank sends.
     bytes: f64,
-    /// Of what comes, how much it reduces.
+    /// The received bytes that it reduces.
     reduced: f64,
     /// Of the ranks of a machine, how many send to another machine.
     leaving: usize,
@@ -84,7 +84,7 @@ impl Placed {
         self.p.ilog2()
     }
 
-    /// Before and after what `q` ranks do, those that are too many give all they have to a neighbour, and get the result.
+    /// Before the rounds of `q` ranks, each surplus rank gives all its bytes to a neighbour; after them it gets the result.
     fn folded(self, bytes: f64, rounds: impl FnOnce(Placed) -> Vec<Round>) -> Vec<Round> {
         let q = 1 << self.floor_lg();
         let mut all = Vec::new();
@@ -161,7 +161,7 @@ pub(super) fn within_machine_tree(l: usize, n: f64) -> Vec<Round> {
 }
 
 impl Network {
-    /// What rounds take, one after the other.
+    /// The cost of rounds, one after the other.
     pub(super) fn cost(&self, rounds: &[Round]) -> Cost {
         rounds.iter().map(|r| self.round(r)).sum()
     }

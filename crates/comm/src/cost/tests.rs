@@ -64,7 +64,7 @@ fn the_communicator_costs_what_its_code_does() {
     // gathered whole by Bruck's algorithm: three rounds, seven blocks
     let c = of(&flat(), AllReduce::Remat, 8, 4096);
     assert_cost(c, agreed.0 + 3.0, agreed.1 + 7.0 * 4096.0, agreed.2 + 7.0 * 4096.0);
-    // just above that: shares, seven rounds each way, of which the gather is short enough for Bruck's three
+    // just above that: shares, seven rounds each way; the gather is short enough for Bruck's three
     let n = 4104.0;
     let c = of(&flat(), AllReduce::Remat, 8, 4104);
     assert_cost(c, agreed.0 + 7.0 + 3.0, agreed.1 + 1.75 * n, agreed.2 + 0.875 * n);

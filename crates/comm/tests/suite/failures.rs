@@ -1,4 +1,4 @@
-//! What goes wrong on one rank is an error on all of them, soon.
+//! A failure on one rank is soon an error on all of them.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ fn gather(c: &Communicator, call: &Call) -> Result<()> {
     c.all_gather(call, &[c.rank() as u8], &mut vec![0; c.size()])
 }
 
-/// What each of `size` ranks gets of `f`.
+/// The error of `f` on each of `size` ranks.
 fn errors(size: usize, f: impl Fn(&Communicator) -> Result<()> + Sync) -> Vec<Option<Error>> {
     threads::run_within(size, SHORT, |c| Ok(f(&c).err())).expect("errors are values here")
 }

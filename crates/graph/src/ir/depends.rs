@@ -1,4 +1,4 @@
-//! What decides a shape.
+//! The inputs that decide a shape.
 
 use remat_ops::OpRef;
 use remat_types::SmallVec;

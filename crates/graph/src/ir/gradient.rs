@@ -17,7 +17,7 @@ impl Graph {
         Ok(self.outputs().iter().map(|o| at[o.value.index()]).collect())
     }
 
-    /// What each value of the graph is in `to`.
+    /// Rebuilds the graph in `to`, and returns the counterpart of each value.
     fn replay(&self, to: &Builder, x: &[ValueId]) -> Result<Vec<ValueId>> {
         let given = x.iter().map(|v| to.fact_of(*v)).collect::<Result<Vec<Fact>>>()?;
         self.check_inputs(&given.iter().collect::<Vec<_>>())?;
@@ -100,7 +100,7 @@ impl Graph {
 struct Reverse<'a> {
     g: &'a Graph,
     b: &'a Builder,
-    /// What the graph's values are in the builder.
+    /// The counterparts of the graph's values in the builder.
     at: Vec<ValueId>,
     /// Cotangents so far.
     dy: FxHashMap<ValueId, ValueId>,

@@ -1,4 +1,4 @@
-//! The graph: what is computed from what, with the fact of every value.
+//! The graph: values, the nodes that compute them, and the fact of every value.
 //!
 //! A [`Graph`] is immutable. It is made by a [`Builder`], read from text or a file, or made from another graph by a
 //! [`Patch`]; each way ends in [`Graph::verify`], so a graph in hand is a valid one. Ids are indices into its arena and
@@ -95,11 +95,11 @@ pub struct Value {
 /// An application of an op.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is applied.
+    /// The op to apply.
     pub op: OpRef,
     /// To what.
     pub x: SmallVec<[ValueId; 4]>,
-    /// What it gives.
+    /// The outputs.
     pub y: SmallVec<[ValueId; 2]>,
     /// Nodes that must run before this one although it reads nothing of theirs.
     pub after: SmallVec<[NodeId; 1]>,
@@ -118,7 +118,7 @@ pub struct State {
     pub next: Option<ValueId>,
 }
 
-/// What a run gives back.
+/// An output of a run.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// Its name, which no other output has.
@@ -164,7 +164,7 @@ impl Graph {
         &self.states
     }
 
-    /// What a run gives back, in order.
+    /// The outputs of a run, in order.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
@@ -247,7 +247,7 @@ impl Graph {
         self.outputs.iter().any(|o| o.value == v) || self.states.iter().any(|s| s.next == Some(v))
     }
 
-    /// What depends on what; made at its first use, in time and memory of nodes squared over 64.
+    /// The dependencies among nodes; made at the first use, in time and memory of nodes squared over 64.
     pub fn reachability(&self) -> &Reachability {
         self.reachability.get_or_init(|| Reachability::of(self))
     }
@@ -257,8 +257,8 @@ impl Graph {
         self.states.iter().map(|s| self.fact(s.value).bytes()).sum()
     }
 
-    /// Puts what `f` gives in place of each constant that nobody else holds: the same tensor in other memory, whose old
-    /// memory is free before the next one's turn. Errors: those of `f`; Internal for another type.
+    /// Replaces each constant that has no other holder by the result of `f`: the same tensor in other memory. The old
+    /// memory is freed before the next constant is moved. Errors: those of `f`; Internal for another type.
     pub fn move_constants(&mut self, mut f: impl FnMut(&mut HostTensor) -> Result<Option<HostTensor>>) -> Result<()> {
         for v in &mut self.values {
             if let Origin::Constant(data) = &mut v.origin

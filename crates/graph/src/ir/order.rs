@@ -14,7 +14,7 @@ impl Graph {
         let last = parts.len().saturating_sub(1);
         let mut of = vec![last; self.nodes().len()];
         let mut given = vec![false; self.outputs().len()];
-        // backwards, so that the first part that needs a node is what stays
+        // backwards, so that the entry of the first part that needs a node stays
         for (k, outputs) in parts.iter().enumerate().rev() {
             for &j in outputs {
                 let output = self.outputs().get(j);

@@ -40,7 +40,7 @@ fn fault(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Format, text.into())
 }
 
-/// The beginning of what is there instead of what should be.
+/// The beginning of the unexpected text.
 fn short(s: &str) -> String {
     const SHOWN: usize = 40;
     s.chars().take(SHOWN).collect()
@@ -53,7 +53,7 @@ struct Parser<'a> {
     ids: FxHashMap<String, ValueId>,
 }
 
-/// What is left of a line.
+/// The unread rest of a line.
 struct Rest<'t>(&'t str);
 
 impl<'t> Rest<'t> {
@@ -293,7 +293,7 @@ fn numbers(v: &serde_json::Value, fact: &Fact) -> Result<HostTensor> {
         let bytes: Vec<u8> = ints.iter().flat_map(|v| v.to_le_bytes()).collect();
         return HostTensor::from_bytes(fact.dtype, fact.shape.clone(), &bytes);
     }
-    // What was rounded or cut is not the number of the text.
+    // A number that was rounded or cut differs from the number in the text.
     let back = data.to_f64_vec();
     let exact = |a: f64, b: f64| a == b || fact.dtype.is_float() && (a as f32) == (b as f32);
     if back.iter().zip(&floats).all(|(a, b)| exact(*a, *b)) { Ok(data) } else { Err(no()) }

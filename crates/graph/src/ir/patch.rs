@@ -27,7 +27,7 @@ pub enum PatchValue {
 /// A node that a patch adds.
 #[derive(Clone, Debug)]
 pub struct PatchNode {
-    /// What is applied.
+    /// The op to apply.
     pub op: OpRef,
     /// To what; nodes of the patch stand before their readers.
     pub x: SmallVec<[PatchValue; 4]>,
@@ -35,7 +35,7 @@ pub struct PatchNode {
     pub like: Option<NodeId>,
 }
 
-/// A change of a graph: new nodes, and what they replace. Nodes that nothing needs any more go.
+/// A change of a graph: new nodes, and the values that they replace. Nodes that nothing needs any more go.
 #[derive(Clone, Debug, Default)]
 pub struct Patch {
     nodes: Vec<PatchNode>,
@@ -83,8 +83,8 @@ impl Patch {
         self.stands_for.insert(old, new);
     }
 
-    /// What replaces a value so far, or the value itself: a node of the patch that names a replaced value keeps it alive,
-    /// and what it replaced is then computed twice.
+    /// The value that replaces `v` so far, or `v` itself. A node of the patch that names a replaced value keeps it alive,
+    /// and then both the value and its replacement are computed.
     pub fn latest(&self, v: ValueId) -> PatchValue {
         self.stands_for.get(&v).copied().unwrap_or(PatchValue::Old(v))
     }
@@ -139,7 +139,7 @@ impl Graph {
     }
 }
 
-/// A walk from the results back, which copies what is needed in order.
+/// A walk from the results back, which copies the needed nodes in order.
 struct Rebuild<'a> {
     old: &'a Graph,
     patch: &'a Patch,
@@ -193,8 +193,8 @@ impl<'a> Rebuild<'a> {
         let outputs = self.outputs()?;
         let nexts: Vec<(usize, ValueId)> =
             kept.iter().enumerate().filter_map(|(i, old)| Some((i, self.old.states()[*old].next?))).collect();
-        // The old order first, so that what is not changed stays in place.
-        // What runs exactly once does so though nothing reads it: other ranks may wait for it.
+        // The old order first, so that unchanged nodes stay in place. A node that must run exactly once stays
+        // although nothing reads it: other ranks may wait for it.
         let once = self.old.nodes().iter().filter(|n| !n.op.repeatable()).filter_map(|n| n.y.first().copied());
         let results = outputs.iter().map(|(_, v)| *v).chain(nexts.iter().map(|(_, v)| *v)).chain(once);
         let mut needed = self.needed(results);

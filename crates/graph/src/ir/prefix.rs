@@ -4,7 +4,7 @@ use remat_types::{Error, ErrorKind, Result, SmallVec};
 
 use super::{Builder, Graph, NodeId, Origin, ValueId};
 
-/// How far a graph had grown at some moment: what it had then is its beginning.
+/// The size of a graph at some moment. The nodes that it had then are its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphPrefix {
     /// Values.
@@ -52,9 +52,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Of the beginning of this graph, the values that the rest of it needs for `results` and for updates of states: what has
-    /// to be handed over where the two run apart. Instead of a view stands what it is a view of, unless that is larger; small integers that inference
-    /// knows are made anew. In order of definition.
+    /// Of the beginning of this graph, the values that the rest of it needs for `results` and for updates of states: these values
+    /// must be handed over if the two parts run separately. The source of a view is handed over instead of the view, unless it is
+    /// larger. Small integers that inference knows are recomputed. In order of definition.
     pub fn handed_over(&self, beginning: &GraphPrefix, results: &[ValueId]) -> Vec<ValueId> {
         let mut asked = vec![false; self.values().len()];
         let mut found = Vec::new();
@@ -77,7 +77,7 @@ impl Graph {
         found
     }
 
-    /// What a value is a view of: itself where it is none.
+    /// The value that `v` is a view of; `v` itself if it is no view.
     fn viewed(&self, mut v: ValueId) -> ValueId {
         let of = |v: ValueId| -> Option<ValueId> {
             let n = self.node(self.producer(v)?);
@@ -141,7 +141,7 @@ impl Graph {
             if !std::mem::replace(&mut needed[id.index()], true) {
                 let n = self.node(id);
                 list.extend(n.x.iter().filter_map(|v| producer(*v)));
-                // what was ordered before it, unless that has run in an earlier piece
+                // the nodes ordered before it, unless they have run in an earlier piece
                 let given = |n: &&NodeId| self.node(**n).y.iter().any(|v| at[v.index()].is_some());
                 list.extend(n.after.iter().filter(|n| !given(n)));
             }
@@ -204,7 +204,7 @@ mod tests {
     fn what_is_handed_over_is_the_smaller_of_a_view_and_its_source() {
         let Made { graph: g, beginning, early: [exp, head, _, row] } = made();
         let results: Vec<ValueId> = g.outputs().iter().map(|o| o.value).collect();
-        // not the rows, a view of an input, nor the sine, of which a part is enough
+        // not the rows, which are a view of an input, nor the sine, since a part of it is enough
         assert_eq!(g.handed_over(&beginning, &results), [exp, head, row]);
     }
 

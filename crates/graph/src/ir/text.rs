@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A node gives its outputs with their types, the op's name, the version and parameters of the op's serial form, its
-//! inputs, the scope (`in "block1.conv"`) and what it runs after (`after %3`). Constants are lists of numbers in
-//! row-major order, or the bytes (little-endian) as `hex` where a number has no exact decimal form.
+//! inputs, the scope (`in "block1.conv"`) and the nodes after which it runs (`after %3`). Constants are lists of
+//! numbers in row-major order, or the bytes (little-endian) as `hex` where a number has no exact decimal form.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! What holds of every graph.
+//! Invariants of every graph.
 
 use remat_types::{Fact, Result, SmallVec};
 

@@ -23,7 +23,7 @@ pub fn cancel_layout(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     Ok(patch)
 }
 
-/// The op that does at once what the node and the producer of its input do, and what it is applied to.
+/// The op that does the work of the node and of its input's producer at once, and its operand.
 fn at_once(g: &Graph, n: &Node, x: ValueId) -> Option<(OpRef, ValueId)> {
     let first = g.node(g.producer(x)?);
     let [from] = first.x[..] else { return None };

@@ -11,9 +11,9 @@ const MADE_BYTES: usize = 64;
 /// A weight of 8 bits that becomes f32 takes so many times its bytes.
 const MOST_GROWTH: usize = 4;
 
-/// What is computed from constants alone becomes a constant, as long as it has at most
-/// [`fold_bytes`](super::PassOptions::fold_bytes), or is a weight: as [`weight_bytes`](super::PassOptions::weight_bytes) says. What
-/// fails stays, and fails when it runs.
+/// Replaces a value that is computed from constants alone by a constant, if it has at most
+/// [`fold_bytes`](super::PassOptions::fold_bytes), or is a weight within [`weight_bytes`](super::PassOptions::weight_bytes). A
+/// node that fails stays, and fails when it runs.
 pub fn fold(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     let mut known: FxHashMap<ValueId, HostTensor> = FxHashMap::default();

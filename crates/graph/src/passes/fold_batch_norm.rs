@@ -54,7 +54,7 @@ struct Affine {
 }
 
 impl Affine {
-    /// What an affine function of a node is applied to.
+    /// The input of a node that is an affine function.
     fn input(g: &Graph, id: NodeId) -> Option<ValueId> {
         let n = g.node(id);
         if n.op.downcast::<BatchNormInfer>().is_some() {
@@ -101,7 +101,7 @@ pub(super) fn per_channel(x: &Fact, axis: usize, c: &HostTensor) -> Option<Vec<f
 struct Product {
     node: NodeId,
     channels: WeightChannels,
-    /// What is added to each channel; empty for nothing.
+    /// The bias of each channel; empty for none.
     bias: Vec<f64>,
 }
 
@@ -130,7 +130,7 @@ impl Product {
         (known && constant(g, weight).is_some()).then_some(channels)
     }
 
-    /// The weight with the scale in it, and what is to be added to each channel.
+    /// The weight with the scale in it, and the bias of each channel.
     fn scaled(&self, g: &Graph, a: &Affine) -> Option<(HostTensor, Option<HostTensor>)> {
         let (n, at_axis) = (g.node(self.node), self.channels.output_axis);
         let (weight, y) = (constant(g, n.x[self.channels.input])?, g.fact(n.y[0]));

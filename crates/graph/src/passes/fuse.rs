@@ -30,7 +30,7 @@ struct Fuse<'g> {
     is_result: Vec<bool>,
 }
 
-/// What a group reads and gives.
+/// The inputs and outputs of a group.
 struct Edges {
     x: Vec<ValueId>,
     y: Vec<ValueId>,

@@ -10,8 +10,8 @@ use crate::ir::{Graph, NodeId, Patch, PatchValue, ValueId};
 /// A product of matrices takes on the pointwise work behind it, which alone reads it: a bias, an activation, a residual. Its
 /// elements go through that while they are in the cache.
 ///
-/// The product moves to where the pointwise work stands, and what dies with it lives on until then: it joins only if that
-/// is less than the product, which need not be kept that long, or if nothing but views lies between.
+/// The product moves to where the pointwise work stands, and its operands live on until then. It joins only if they are
+/// smaller than the product, which need not be kept that long, or if nothing but views lies between.
 pub fn fuse_matmul(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     let mut patch = Patch::new();
     // what the patch gives in place of values that later products read

@@ -49,7 +49,7 @@ struct Halve<'a> {
 }
 
 impl Halve<'_> {
-    /// The node over halves, as far as it takes them; the rest is what it was. True if it takes some.
+    /// The node over halves, as far as it takes them; the rest is unchanged. True if it takes some.
     fn node(&mut self, id: NodeId) -> Result<bool> {
         let g = self.g;
         let n = g.node(id);
@@ -103,7 +103,7 @@ impl Halve<'_> {
         let Ok(y) = n.op.infer(&x.iter().collect::<SmallVec<[&Fact; 4]>>()) else { return false };
         y.len() == n.y.len()
             && y.iter().zip(&n.y).all(|(f, v)| f.same_type(&halved(v, true)))
-            // an arithmetic op takes a number of f32 beside halves, but what it gives must be a half
+            // an arithmetic op takes a number of f32 beside halves, but its result must be a half
             && n.x.iter().zip(half).all(|(v, h)| !(*h || n.op.class().takes_mixed_floats()) || self.fits(*v))
     }
 

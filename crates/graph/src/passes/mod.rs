@@ -58,7 +58,7 @@ pub use verify::{CLOSE, Difference, HALF_ROUNDINGS, verify};
 
 use crate::ir::{Graph, Patch, ValueId};
 
-/// What passes may do.
+/// The options of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassOptions {
     /// 0 to 3; see the module's table. 2 unless set.
@@ -80,7 +80,7 @@ impl Default for PassOptions {
     }
 }
 
-/// What passes ask of the device that a graph will run on.
+/// The device on which a graph will run, as passes see it.
 pub trait Target: Sync {
     /// True if there is a kernel for an op that a pass would put in the place of several others, on inputs of these facts.
     fn supports(&self, op: &dyn Op, x: &[&Fact]) -> bool;
@@ -89,13 +89,14 @@ pub trait Target: Sync {
     fn passes(&self) -> &'static [Pass];
 }
 
-/// What a pass looks at beside the graph.
+/// The context of a pass, beside the graph.
 pub struct PassCx<'a> {
-    /// What it may do.
+    /// The options of the pass.
     pub options: &'a PassOptions,
     /// The device that the graph is for.
     pub target: &'a dyn Target,
-    /// The threads for what is computed beforehand: as many as the graph will run with, for bits depend on their number.
+    /// The threads for constants that passes compute. There are as many as the graph will run with, since some bits may depend on
+    /// their number.
     pub pool: &'a Pool,
 }
 
@@ -107,7 +108,7 @@ impl PassCx<'_> {
     }
 }
 
-/// What a pass does to the numbers that a graph gives.
+/// The effect of a pass on the results of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumericEffect {
     /// Not a bit changes; NaN's payload excepted.
@@ -127,7 +128,7 @@ pub struct Pass {
     pub level: u8,
     /// The phase in which it runs, from 0.
     pub phase: u8,
-    /// What becomes of numbers.
+    /// The effect on numbers.
     pub effect: NumericEffect,
     /// The change that it would make.
     pub run: fn(&Graph, &PassCx<'_>) -> Result<Patch>,
@@ -171,7 +172,7 @@ pub struct Applied {
 /// More rounds than any chain of rewrites needs; a pass that undoes another would go on for ever.
 const MAX_ROUNDS: usize = 64;
 
-/// The graph after all passes of the options' level, and what they did.
+/// The graph after all passes of the options' level, and a report of each pass.
 ///
 /// Errors: those of a patch that does not fit, which is a fault of a pass.
 pub fn optimize(g: Graph, cx: &PassCx<'_>) -> Result<(Graph, Vec<Applied>)> {

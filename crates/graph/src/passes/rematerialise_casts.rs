@@ -12,8 +12,8 @@ const FAR_NODES: usize = 8;
 /// Bytes from which on a cast value is worth a second call.
 const WORTH_BYTES: usize = 4096;
 
-/// A cast value that waits for a reader far behind the others is cast again there, if what it is cast from lives that
-/// long anyway or is smaller: a call for the memory of all that lies between.
+/// A cast value that waits for a reader far behind the others is cast again there, if its source lives that long
+/// anyway or is smaller. This costs a call, and frees memory in between.
 pub fn rematerialise_casts(g: &Graph, _cx: &PassCx<'_>) -> Result<Patch> {
     let ordered: Vec<NodeId> = g.nodes().iter().flat_map(|n| n.after.iter().copied()).collect();
     let stays = |id: NodeId| !g.node(id).after.is_empty() || ordered.contains(&id);
@@ -50,7 +50,7 @@ fn saves(g: &Graph, cast: NodeId, reader: NodeId) -> bool {
     g.fact(y).bytes() >= WORTH_BYTES && g.fact(y).bytes() > longer
 }
 
-/// The reader once more, with casts of its own; `new` is what stands for values of readers before it.
+/// The reader once more, with casts of its own; `new` has the replacements of the values of readers before it.
 fn again(g: &Graph, reader: NodeId, casts: &[ValueId], patch: &mut Patch, new: &mut FxHashMap<ValueId, PatchValue>) {
     let n = g.node(reader);
     let now = |v: &ValueId, new: &FxHashMap<ValueId, PatchValue>| *new.get(v).unwrap_or(&PatchValue::Old(*v));

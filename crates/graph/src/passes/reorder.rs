@@ -45,7 +45,7 @@ fn function(g: &Graph, id: NodeId) -> Option<BinaryFn> {
 struct Chain<'g> {
     g: &'g Graph,
     f: BinaryFn,
-    /// What is added up, from left to right.
+    /// The summands, from left to right.
     terms: Vec<ValueId>,
     /// The nodes of the tree.
     nodes: Vec<NodeId>,
@@ -85,7 +85,7 @@ impl Chain<'_> {
         (self.cost(&best) < self.elems).then_some(best)
     }
 
-    /// Elements computed from left to right; what comes of constants alone is computed beforehand.
+    /// Elements computed from left to right; results of constants alone are computed beforehand.
     fn cost(&self, order: &[ValueId]) -> usize {
         let mut shape = Shape::scalar();
         let (mut sum, mut constant) = (0usize, true);
@@ -100,8 +100,8 @@ impl Chain<'_> {
         sum
     }
 
-    /// Each sum stands where the first node of the tree stood by which its terms are there: what dies early still does, and
-    /// what follows a product can still be taken by it.
+    /// Each sum takes the place of the first node of the tree at which its terms exist. So values that die early still do,
+    /// and a product can still take over the ops after it.
     fn rewrite(&self, root: NodeId, order: &[ValueId], patch: &mut Patch) {
         let Some((first, rest)) = order.split_first() else { return };
         let op = Binary { f: self.f };

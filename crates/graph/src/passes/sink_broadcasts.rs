@@ -49,7 +49,7 @@ fn is_exact(f: ReduceFn, x: &Fact) -> bool {
     !x.dtype.is_float() && f != ReduceFn::Mean
 }
 
-/// What a value is a broadcast of.
+/// The value that `v` is a broadcast of.
 fn source(g: &Graph, v: ValueId) -> Option<ValueId> {
     let n = g.node(g.producer(v)?);
     (matches!(n.op.class(), Class::Broadcast) && n.after.is_empty()).then(|| n.x[0])

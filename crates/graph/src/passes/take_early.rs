@@ -6,7 +6,8 @@ use remat_types::{Result, Shape, SmallVec};
 use super::PassCx;
 use crate::ir::{Graph, Node, NodeId, Origin, Patch, PatchValue, ValueId};
 
-/// Rows of what is computed from constants are taken before it is: `take(f(table), index)` becomes `f(take(table, index))`.
+/// Takes rows of a constant table before a function is applied to the table: `take(f(table), index)` becomes
+/// `f(take(table, index))`.
 ///
 /// A table of words that is kept in integers with a scale a row is an example: as floats it is larger than what
 /// [`fold`](super::fold()) stores, and a call reads a few of its rows. Nothing else may read the table, and no more than half as
@@ -26,7 +27,7 @@ pub fn take_early(g: &Graph, cx: &PassCx<'_>) -> Result<Patch> {
     Ok(patch)
 }
 
-/// What follows from constants alone, by value.
+/// For each value: true if it follows from constants alone.
 fn fixed(g: &Graph) -> Vec<bool> {
     let mut fixed = vec![false; g.value_ids().len()];
     for v in g.value_ids() {
@@ -43,7 +44,7 @@ fn fixed(g: &Graph) -> Vec<bool> {
 struct Early<'g> {
     g: &'g Graph,
     fixed: Vec<bool>,
-    /// What folding makes a constant of.
+    /// The most bytes that folding makes a constant of.
     most_bytes: usize,
 }
 

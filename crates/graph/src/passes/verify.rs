@@ -25,10 +25,10 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Runs the raw graph and the graph after every pass on the same data, and gives the first difference, if there is one.
-/// NaN equals NaN. Everything else is compared by bits after a pass that moves nothing, and after another one within
-/// [`CLOSE`], or [`HALF_ROUNDINGS`] roundings to half, of the largest magnitude of its tensor; what comes later is compared
-/// with what that pass gave.
+/// Runs the raw graph and the graph after every pass on the same data, and gives the first difference, if there is one. NaN
+/// equals NaN. Everything else is compared by bits after a pass that moves nothing, and after another one within [`CLOSE`],
+/// or [`HALF_ROUNDINGS`] roundings to half, of the largest magnitude of its tensor. Later passes are compared with the
+/// result of that pass.
 ///
 /// Errors: those of [`Graph::evaluate`].
 pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &PassCx<'_>) -> Result<Option<Difference>> {
@@ -53,8 +53,8 @@ pub fn verify(g: &Graph, inputs: &[HostTensor], states: &[HostTensor], cx: &Pass
 /// thousand products in f32 end within it.
 pub const CLOSE: f64 = 1e-5;
 
-/// How many times what comes out may have been rounded to f16 or bf16, relative to the largest magnitude of its tensor.
-/// Roundings go either way, so that what comes of a network of some tens of layers ends within it.
+/// The permitted number of roundings to f16 or bf16 in a result, relative to the largest magnitude of its tensor.
+/// Roundings go either way, so the result of a network of some tens of layers stays within it.
 pub const HALF_ROUNDINGS: f64 = 8.0;
 
 fn close(effect: NumericEffect, options: &PassOptions) -> f64 {

@@ -109,7 +109,7 @@ fn below(l: &Lifetimes, effort: Effort, mut best: Layout) -> Layout {
 /// Placements after which a walk that found nothing better returns to the best order.
 const STRAY: usize = 20;
 
-/// The walk finds what it finds soon.
+/// More raises find nothing better.
 const MOST_RAISES: usize = 400;
 
 /// Improvement of an order by what sticks out.

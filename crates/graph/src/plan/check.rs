@@ -5,8 +5,8 @@
 //!
 //! **Spilling.** Copies out go through one channel in order, copies in through another, both beside the compute clock.
 //! `spill` starts a copy and the storage stays resident; `free` waits until a copy of that storage is out; an operator
-//! waits for the copies in that it reads, and for the copy out of what it overwrites. These waits are the part of
-//! spilling that is not hidden.
+//! waits for the copies in of its inputs, and for the copy out of a storage that it overwrites. These waits are the
+//! part of spilling that is not hidden.
 //!
 //! **Recomputation in place.** If an output of a repeated operator is still resident and not overwritten since, it must
 //! be given its present offset, and readers do not notice. If it was overwritten, repeating the operator is an error.
@@ -22,7 +22,7 @@ use super::json::format_error;
 use super::problem::Problem;
 use super::schedule::Schedule;
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// End of the highest block.

@@ -1,4 +1,4 @@
-//! The time of a search, counted in what it looks at instead of seconds: a plan is the same on every machine, however busy.
+//! The time of a search, counted in looks instead of seconds: a plan is the same on every machine, however busy.
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;

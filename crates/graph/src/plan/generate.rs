@@ -11,7 +11,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::problem::Spec;
 
-/// What [`generate`] knows; `N` is a number.
+/// The names that [`generate`] takes; `N` is a number.
 pub const NAMES: &[&str] = &[
     "chain-N",
     "gpt-N",

@@ -44,7 +44,7 @@ fn wrong(key: &str, wanted: &str, found: &Value) -> Error {
     format_error(format!("`{key}` must be {wanted}, not {found}"))
 }
 
-/// Errors for a field that is none of `names`: a name that is mistyped would else be left at its default without a word.
+/// Errors for a field that is none of `names`: otherwise a mistyped name would silently leave the default.
 pub(crate) fn only(object: &Object, names: &[&str]) -> Result<()> {
     match object.keys().find(|key| !names.contains(&key.as_str())) {
         None => Ok(()),

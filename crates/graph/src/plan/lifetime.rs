@@ -35,7 +35,7 @@ pub struct Taken {
     pub to: usize,
 }
 
-/// What a sequence holds when.
+/// The intervals of storages in a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
     /// Given storages first, then in order of their starts.
@@ -68,7 +68,7 @@ impl Lifetimes {
     }
 }
 
-/// A step that reads what is not there.
+/// A step that reads a missing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// Position in the sequence; its length for an output of the problem.
@@ -129,7 +129,7 @@ impl Walk {
         w
     }
 
-    /// New content of storage `s`, of which `value` is the only one made so far.
+    /// New content of storage `s`; `value` is the only value made in it so far.
     fn make(&mut self, value: usize, s: usize) {
         self.content[s] = self.next_content;
         self.made_from[value] = self.next_content;
@@ -181,8 +181,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Makes one interval of instances of which one takes over the other. What is read at the end of all ends beyond the
-    /// last step and is never taken.
+    /// Merges the intervals of two instances if one takes over the other. An interval that is read at the end of the run
+    /// ends beyond the last step, so it is never taken.
     fn take_over(&mut self) -> Vec<Taken> {
         let count = self.intervals.len();
         // for each instance the first of those whose bytes it has

@@ -32,7 +32,7 @@ use super::remat::Floor;
 pub struct Spec {
     /// Every offset is a multiple of this.
     pub align: u64,
-    /// What exists before the first operator: name and bytes.
+    /// The values that exist before the first operator: name and bytes.
     pub values: Vec<(String, u64)>,
     /// In the order in which a run without a budget executes them.
     pub ops: Vec<OpSpec>,
@@ -178,7 +178,7 @@ pub struct Problem {
     outputs: Vec<usize>,
     by_name: FxHashMap<String, usize>,
     op_by_name: FxHashMap<String, usize>,
-    /// What the planner knows of its memory, without spilling and with it.
+    /// The floor of its memory, without spilling and with it.
     floors: [OnceLock<Floor>; 2],
 }
 
@@ -252,7 +252,7 @@ impl Problem {
         self.storages.iter().filter(|s| s.producer.is_none()).map(|s| s.padded).sum()
     }
 
-    /// Where the planner keeps what it finds out about the problem's memory: it costs more than a plan.
+    /// The planner's cache of the problem's memory floor, which costs more than a plan.
     pub(crate) fn floor(&self, may_spill: bool) -> &OnceLock<Floor> {
         &self.floors[usize::from(may_spill)]
     }

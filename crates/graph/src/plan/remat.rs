@@ -1,8 +1,8 @@
 //! Rematerialisation: a schedule whose arena fits a budget, in as little time as can be found.
 //!
 //! 1. Lower bounds on time and memory (`bound`), proven for schedules in any order.
-//! 2. A schedule that fits, whatever time it takes (`floor`): the same walk for every budget, so that what is refused, and
-//!    with which figures, depends on the problem alone. If it takes no more than a run without a budget, it is the plan.
+//! 2. A schedule that fits, whatever time it takes (`floor`): the same walk for every budget, so that refusals and their
+//!    figures depend on the problem alone. If it takes no more than a run without a budget, it is the plan.
 //! 3. Small problems are solved exactly (`exact`).
 //! 4. Else a first sequence: the repair of the plain order at its highest load (`repair`) under several weighings, and
 //!    the published heuristics ([`super::baseline`]); the best is the start, so that none of them is better.
@@ -11,12 +11,12 @@
 //!
 //! If the problem allows spilling, a part of the time goes to sequences that fetch some of what they gave up (`copies`).
 //!
-//! The result is a function of problem, budget, effort and seed: the time of a search is counted in what it looks at.
+//! The result is a function of problem, budget, effort and seed: the time of a search is counted in looks.
 //!
-//! Rejected: stages with a free choice of what is computed in each (Checkmate's rows) as the search's state. A plain
-//! sequence has no decisions that have no effect, and an insertion changes one gap. Dynamic programming over the stages
-//! of a chain (Beaumont et al. 2019, section 4) as a first sequence: its schedules keep a stage's output until the stages
-//! behind it are done, and the repair's need not. Of the first sequences of chains of 10 to 100 stages, ResNet-50,
+//! Rejected: stages with a free choice of the operators computed in each (Checkmate's rows), as the search's state. A
+//! plain sequence has no decisions that have no effect, and an insertion changes one gap. Dynamic programming over the
+//! stages of a chain (Beaumont et al. 2019, section 4) as a first sequence: its schedules keep a stage's output until the
+//! stages behind it are done, and the repair's need not. Of the first sequences of chains of 10 to 100 stages, ResNet-50,
 //! MobileNetV2, DenseNet-121, U-Net and a GPT at 80 to 40 %, the repair's took up to 5 % of the run less and at most 0.3 %
 //! more (DenseNet-121 at 40 %), and the table took longer to fill than the repair to run.
 
@@ -63,7 +63,7 @@ pub struct Effort {
     pub seed: u64,
     /// First executions keep the order of the problem: who follows the schedule cannot choose it.
     pub in_order: bool,
-    /// What may be made once only is not spilled: who follows the schedule makes again what a copy loses.
+    /// Operators that may run only once are not spilled. The runtime recomputes a value if its copy is lost.
     pub keeps_leaves: bool,
 }
 
@@ -136,7 +136,7 @@ const LAYOUT_SHARE: f64 = 0.03;
 /// The same for problems of few units: their sequences are found soon, and their arenas have few ways to fit.
 const LAYOUT_SHARE_OF_FEW: f64 = 0.06;
 const FEW_UNITS: usize = 300;
-/// What a placement costs about for each pair of intervals.
+/// The approximate cost of a placement for each pair of intervals.
 const PAIR_SECONDS: f64 = 2e-9;
 const FEWEST_PLACEMENTS: usize = 4;
 const MOST_PLACEMENTS: usize = 4000;
@@ -172,7 +172,7 @@ impl<'p> Planner<'p> {
     fn plan(mut self) -> Plan {
         let (least, limiting_op) = bound::least_bytes(self.p);
         let known = floor::within(&self, least);
-        // What keeps to an order has not looked for more than that order yet.
+        // A planner that keeps to an order has not tried other orders yet.
         let is_refused = known.is_err() && (least > self.budget || !self.effort.in_order);
         let is_free = matches!(&known, Ok(w) if w.1.time_ns(self.p) == self.p.base_time_ns());
         let (found, bound) = if is_refused || is_free {
@@ -217,7 +217,7 @@ impl<'p> Planner<'p> {
         })
     }
 
-    /// Where the problem keeps what is known of its memory. It knows of first executions in any order only.
+    /// The problem's cache of its memory floor. It covers only first executions in any order.
     fn known_floor(&self) -> Option<&OnceLock<Floor>> {
         (!self.effort.in_order && !self.effort.keeps_leaves).then(|| self.p.floor(self.may_fetch()))
     }

@@ -1,4 +1,4 @@
-//! A schedule as data: steps with offsets, and what is claimed about them.
+//! A schedule as data: steps with offsets, and the claims about them.
 //!
 //! Claims are the planner's; [`super::check::check`] believes none of them.
 
@@ -43,11 +43,11 @@ pub enum Step {
 /// Steps with offsets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// What was allowed.
+    /// The budget.
     pub budget_bytes: u64,
     /// End of the highest block, at most the budget.
     pub arena_bytes: u64,
-    /// Compute steps together, and what of spilling is not hidden behind them.
+    /// The time of compute steps, and of copies that are not hidden behind them.
     pub time_ns: u64,
     /// Each operator once.
     pub base_time_ns: u64,
@@ -86,7 +86,7 @@ impl Schedule {
     }
 }
 
-/// What planning came to.
+/// The result of planning.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     /// A schedule within the budget.
@@ -98,7 +98,7 @@ pub enum Plan {
 /// Why there is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// What was allowed.
+    /// The budget.
     pub budget_bytes: u64,
     /// The smallest budget that a schedule is known for.
     pub smallest_feasible_bytes: u64,

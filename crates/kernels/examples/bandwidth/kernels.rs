@@ -25,7 +25,7 @@ const EMBEDDING: usize = 256;
 const SIDE: usize = 28;
 /// Images of a batch norm, where the array has so many: a channel stays in the second cache, as it does in networks.
 const IMAGES: usize = 64;
-/// What numbers of elements are multiples of: whole rows and whole planes.
+/// Numbers of elements are multiples of this one: whole rows and whole planes.
 pub(crate) const UNIT: usize = SIDE * SIDE * ROW / 16;
 
 /// A kernel with arrays of its own.
@@ -148,7 +148,7 @@ fn reductions() -> Vec<Kernel> {
 
 /// Rows of [`ROW`] along which is normalised.
 fn rows(n: usize) -> AxisDims {
-    AxisDims::of(&[n / ROW, ROW], 1)
+    AxisDims::new(&[n / ROW, ROW], 1)
 }
 
 fn softmaxes() -> Vec<Kernel> {

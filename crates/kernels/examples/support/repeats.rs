@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Tries of a number of times, of which the fastest counts: one may wait for other programs.
+/// Tries of each number of repeats. The fastest counts, since a try may wait for other programs.
 const TRIES: usize = 3;
 
 /// Times to run `work` so that they take `seconds` or a bit more: a power of two.

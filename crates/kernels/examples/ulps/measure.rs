@@ -46,7 +46,7 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// By Newton's method on the error function, and towards the ends on its complement, of which `1 - |x|` is exact.
+/// By Newton's method on the error function, and towards the ends on its complement, whose argument `1 - |x|` is exact.
 fn erfinv(x: f64) -> f64 {
     let a = x.abs();
     if a == 1.0 {

@@ -196,7 +196,7 @@ impl<T: FloatElement<Real: GemmElement>> Head<'_, T> {
     }
 }
 
-/// What a head of keys has of its own.
+/// The data of one head of keys.
 struct Keys<'a, R> {
     k: View<R>,
     v: View<R>,

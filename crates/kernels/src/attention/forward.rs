@@ -14,7 +14,7 @@ use remat_types::Element;
 /// Tasks per thread where heads are few.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Fewest tiles of a task, each of which packs `v` for itself.
+/// Fewest tiles of a task. Each task packs `v` for itself.
 const TASK_MIN_TILES: usize = 2;
 
 /// Keys whose exponentials are added up before they join the sum: bounds the rounding error of long rows.

@@ -25,7 +25,7 @@ struct Case {
     bias: Option<[bool; 4]>,
 }
 
-/// What a result may err by.
+/// The permitted error of a result.
 #[derive(Clone, Copy)]
 struct Tolerance {
     /// Of the sums and exponentials: a share of [`Sum::size`].

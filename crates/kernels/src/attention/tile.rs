@@ -1,4 +1,4 @@
-//! What both passes do with a tile: products with packed operands, reading rows of a head, hiding scores, writing rows.
+//! Operations of both passes on a tile: products with packed operands, reading rows of a head, hiding scores, writing rows.
 
 use std::any::TypeId;
 use std::ops::Range;
@@ -125,7 +125,7 @@ impl<'a, R: Real + GemmElement> Panels<'a, R> {
 }
 
 /// `c[i, j] = (accumulate ? c[i, j] : 0) + sum over p < k of a[i, p] b[p, j]` for `i < m` and all columns of `b`: `p` counts
-/// the rows that `b` takes, `j` all its columns, of which those before the first that it takes are left alone.
+/// the rows that `b` takes, and `j` all its columns. The columns before the first that it takes are left alone.
 ///
 /// # Safety
 /// `a` is readable for `m x k`.
@@ -158,7 +158,7 @@ pub(super) unsafe fn multiply<R: Real + GemmElement>(
             let (width, skipped) = (nr.min(b.width - first), column_of_b.saturating_sub(first));
             let tile = kernels.tiles_in_place[rows - 1][(width - skipped) / lanes - 1];
             ahead.next_lines(k / STEPS_PER_LINE);
-            // SAFETY: rows below `m` of A and C, a panel of B or its last columns, of which a vector at least is left; C's
+            // SAFETY: rows below `m` of A and C, a panel of B or its last columns, at least one vector of them; C's
             // columns end within its rows, as asserted.
             unsafe {
                 tile(

@@ -21,15 +21,15 @@ const WIDE_CHUNK_BYTES: usize = 32 << 10;
 const ALIGN_BYTES: usize = 64;
 /// Places of an image from one that is read to the one that is prefetched: some tiles, so that it is there in time.
 const COLUMNS_AHEAD: usize = 48;
-/// What copying an element costs, in multiply-adds of one vector.
+/// The cost of copying an element, in multiply-adds of one vector.
 const COPY_COST: usize = 1;
-/// What a task costs to begin, in multiply-adds of one vector.
+/// The cost of beginning a task, in multiply-adds of one vector.
 const TASK_COST: usize = 4000;
 
 /// The sizes of a group's sums.
 #[derive(Clone, Copy)]
 pub(super) struct Sums {
-    /// Input channels, the lanes of a block of them, and the blocks, of which the last may not be full.
+    /// Input channels, the lanes of a block of them, and the blocks. The last block may not be full.
     pub channels: usize,
     pub width: usize,
     pub blocks: usize,

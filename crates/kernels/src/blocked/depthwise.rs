@@ -54,7 +54,7 @@ unsafe fn one(b: &Blocked, o: &Operands, image: usize, block: usize, row: usize)
     let first = g.pad.begin[0].saturating_sub(top).div_ceil(g.dilation[0]).min(g.r);
     let end = (g.h + g.pad.begin[0]).saturating_sub(top).div_ceil(g.dilation[0]).clamp(first, g.r);
     let x_row = if end > first { top + first * g.dilation[0] - g.pad.begin[0] } else { 0 };
-    // columns of which every tap lies in the row
+    // columns whose taps all lie in the row
     let reach = (g.s - 1) * g.dilation[1];
     let low = g.pad.begin[1].div_ceil(g.stride[1]).min(g.ow);
     let high = match (g.w + g.pad.begin[1]).checked_sub(reach + 1) {

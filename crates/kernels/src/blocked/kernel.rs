@@ -25,7 +25,7 @@ pub(super) struct Tile {
     pub y_vector: usize,
     /// A row of vectors; null to go on from `y`.
     pub bias: *const f32,
-    /// What is added, in the places of `y`; null for nothing. May be `y`.
+    /// The summand, in the layout of `y`; null for none. May be `y`.
     pub add: *const f32,
     /// The range to which finished sums are moved.
     pub clamp: Option<[f32; 2]>,
@@ -59,14 +59,14 @@ pub(super) struct DepthRow {
     pub dilation: usize,
     pub pad: usize,
     pub columns: usize,
-    /// Columns of which every tap lies within the row.
+    /// Columns whose taps all lie within the row.
     pub inner: [usize; 2],
     pub bias: *const f32,
     /// Null for nothing; may be `y`.
     pub add: *const f32,
     pub y: *mut f32,
     pub clamp: Option<[f32; 2]>,
-    /// What rows that follow read, to be prefetched with each few columns.
+    /// The lines that later rows read. A few columns prefetch some of them.
     pub ahead: PrefetchLines<f32>,
 }
 
@@ -245,7 +245,7 @@ fn shape<const S: usize, const STRIDE: usize>(d: &DepthRow) -> [usize; 3] {
     if S > 0 { [S, STRIDE, 1] } else { [d.taps, d.stride, d.dilation] }
 }
 
-/// `T` columns from `o` on, of which the taps from `first` to before `end` lie within the row.
+/// `T` columns from `o` on. Their taps from `first` to before `end` lie within the row.
 #[inline(always)]
 unsafe fn columns<V: Simd<Elem = f32>, const T: usize>(
     d: &DepthRow,

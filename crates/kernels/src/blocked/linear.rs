@@ -141,7 +141,7 @@ impl Linear {
         });
     }
 
-    /// The share of the first `steps` in the sums of `rows` of some panels, of which the others come next.
+    /// The share of the first `steps` in the sums of `rows` of some panels. The steps `next` follow.
     ///
     /// # Safety
     /// The operands have the lengths that `self` says; no other thread writes these rows of these panels.

@@ -12,7 +12,7 @@ fn values(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| random.float() as f32).collect()
 }
 
-/// What the plain kernel gives, in f64.
+/// The result of the plain kernel, in f64.
 fn plain(g: &Conv2d, x: &[f32], weight: &[f32]) -> Vec<f64> {
     let wide = |v: &[f32]| v.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
     let (pool, mut y) = (Pool::new(1), vec![0.0; g.y_len()]);
@@ -74,8 +74,8 @@ fn check(g: &Conv2d, block: usize, planar: bool) {
     }
 }
 
-/// What a sum of `terms` products of numbers up to one may err by: three times the largest error seen, and some roundings of
-/// bias and what is added.
+/// The permitted error of a sum of `terms` products of numbers up to one: three times the largest error seen, and some
+/// roundings of the bias and the summand.
 fn error_bound(terms: usize) -> f64 {
     3e-7 * terms as f64 + 1e-6
 }

@@ -47,19 +47,19 @@ const GAP: usize = 16;
 const ALIGN_BYTES: usize = 64;
 /// Channels whose weights are transformed at a time.
 const CHANNELS: usize = 64;
-/// What sums begin with: a row of the widest panel.
+/// The start of sums: a row of the widest panel.
 static ZEROS: [f32; 48] = [0.0; 48];
 /// A tile's one run of steps, and behind it its beginning.
 static ONE_RUN: [u32; 2] = [0; 2];
 
-/// What transforming a vector of a tile, or of weights, costs in multiply-adds of one vector.
+/// The cost of transforming a vector of a tile, or of weights, in multiply-adds of one vector.
 const TILE_COST: usize = 500;
 const WEIGHT_COST: usize = 300;
-/// What bringing a vector of a tile together from a plain image, or apart to one, costs besides.
+/// The additional cost of gathering a vector of a tile from a plain image, or scattering it to one.
 const PLANAR_COST: usize = 150;
-/// What packing a vector of weights costs.
+/// The cost of packing a vector of weights.
 const PACK_COST: usize = 100;
-/// What a task costs to begin.
+/// The cost of beginning a task.
 const TASK_COST: f64 = 4000.0;
 /// Channels beyond which the fewest tiles of a strip take more than some megabytes.
 const MOST_CHANNELS: usize = 4096;

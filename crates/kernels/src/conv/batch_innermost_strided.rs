@@ -95,7 +95,7 @@ pub(super) struct Plan<T: 'static> {
     tasks: usize,
 }
 
-/// What a plan comes to.
+/// The work of a plan.
 pub(super) struct Work {
     /// Columns of all phases, in whole vectors.
     pub columns: usize,
@@ -369,7 +369,7 @@ impl<T: ConvElement> Plan<T> {
                     let to = images.as_mut_ptr();
                     transpose_apart(from.as_ptr(), self.src_c * places, n, places, n, Apart::by(n), to);
                 }
-                // SAFETY: the block is as large as `depth` channels, of which this is row `c`, this task's alone.
+                // SAFETY: the block is as large as `depth` channels. Row `c` belongs to this task alone.
                 unsafe { self.place(images, c, depth, sources, block.0) };
             }
         });
@@ -378,7 +378,7 @@ impl<T: ConvElement> Plan<T> {
     /// A channel's row in all panels of a block of `depth` channels.
     ///
     /// # Safety
-    /// `block` is writable for `depth` channels, of which nobody else touches row `c`.
+    /// `block` is writable for `depth` channels, and nobody else touches row `c`.
     unsafe fn place(&self, images: &[T], c: usize, depth: usize, mut sources: &[usize], block: *mut T) {
         let n = self.n;
         for grid in &self.grids {

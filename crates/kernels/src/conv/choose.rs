@@ -36,7 +36,7 @@ pub(super) enum Kernel {
     Correlate,
 }
 
-/// What a choice follows from.
+/// The parameters of a choice.
 struct Params<'a, T: 'static> {
     geom: &'a Conv2d,
     pass: Pass,
@@ -144,7 +144,7 @@ impl<T: ConvElement> Params<'_, T> {
             let run = if [geom.stride[1], geom.dilation[1]] == [1, 1] { geom.ow } else { 1 };
             taps > 1 && geom.n * run >= small::MIN_STEPS && geom.n * outputs <= small::MAX_STEPS
         } else {
-            // lanes are full, and of a single tap, none of which is left out, weights outweigh the transpositions
+            // lanes are full, and with a single tap, which no output leaves out, weights outweigh the transpositions
             let padded = geom.n.next_multiple_of(lanes);
             padded * 2 <= geom.n * 3 && (taps > 1 || x + y <= geom.weight_len() / 2 * 3)
         };

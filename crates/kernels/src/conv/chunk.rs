@@ -331,7 +331,7 @@ impl<'a, T: ConvElement> Chunk<'a, T> {
 /// These elements of `y` are initialised, and nobody else's meanwhile.
 #[inline]
 unsafe fn write<T: ConvElement>(values: &[T], y: *mut T, step: usize, accumulate: bool) {
-    let sum = |y: T, value: T| T::of(T::add(y.widen(), value.widen()));
+    let sum = |y: T, value: T| T::from_sum(T::add(y.widen(), value.widen()));
     // SAFETY: as the caller says.
     unsafe {
         // short runs are over before a loop over vectors has begun

@@ -363,7 +363,7 @@ pub(super) fn run<T: ConvElement>(
     }
 }
 
-/// What one round of packing weights and running chunks covers.
+/// The range of one round, which packs weights and runs chunks.
 pub(super) struct Pass {
     pub groups: Range<usize>,
     pub outs: Range<usize>,

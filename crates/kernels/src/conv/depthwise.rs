@@ -242,7 +242,7 @@ pub(super) fn weight_grad<T: ConvElement>(
         for (tap, sums) in sums.chunks_exact(kernels.lanes).enumerate() {
             let sum = sums.iter().fold(T::Sum::default(), |sum, x| T::add(sum, x.widen()));
             // SAFETY: tap `tap` of this channel, which only this task has.
-            unsafe { *dw.0.add(channel * plan.taps + tap) = T::of(sum) };
+            unsafe { *dw.0.add(channel * plan.taps + tap) = T::from_sum(sum) };
         }
     });
 }

@@ -32,7 +32,7 @@ pub(super) fn forward<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], weigh
                     }
                 }
             }
-            *y = T::of(sum);
+            *y = T::from_sum(sum);
         }
     });
 }
@@ -55,7 +55,7 @@ pub(super) fn input_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, dy: &[T], w
                     }
                 }
             }
-            *dx = T::of(sum);
+            *dx = T::from_sum(sum);
         }
     });
 }
@@ -78,7 +78,7 @@ pub(super) fn weight_grad<T: ConvElement>(pool: &Pool, geom: &Conv2d, x: &[T], d
                     }
                 }
             }
-            *dw = T::of(sum);
+            *dw = T::from_sum(sum);
         }
     });
 }

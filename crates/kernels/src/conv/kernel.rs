@@ -471,7 +471,7 @@ macro_rules! table {
                 $module::depth_rows::<$vector, 3>,
                 $module::depth_rows::<$vector, 4>,
             ],
-            // a kernel of 3 x 3 at once: 9 sums and 9 addresses, of which the compiler keeps most in registers
+            // a kernel of 3 x 3 at once: 9 sums and 9 addresses; the compiler keeps most of them in registers
             taps: table!(taps depth_taps, $module, $vector, [1 2 3 4 5 6 7 8 9]),
             lane_rows: $module::lane_rows::<$vector>,
             lane_taps: table!(taps lane_taps, $module, $vector, [1 2 3 4 5 6 7 8 9]),

@@ -424,7 +424,7 @@ impl<T: ConvElement> Job<'_, T> {
                 for partial in 1..plan.partials {
                     let more = std::slice::from_raw_parts(sums.0.add(partial * partial_len + i * len), len);
                     for (sum, x) in unit.iter_mut().zip(more) {
-                        *sum = T::of(T::add(sum.widen(), x.widen()));
+                        *sum = T::from_sum(T::add(sum.widen(), x.widen()));
                     }
                 }
                 if plan.turned {

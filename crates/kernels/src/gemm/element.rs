@@ -35,12 +35,12 @@ pub trait GemmElement: GemmOutput<Self> + Default + sealed::Sealed {
     }
 }
 
-/// What a product of `T` can be written as: `T`, or what it is summed in. Sealed: f32 of f16 and bf16, i32 of i8, u8 and
-/// i16, and every type of itself.
+/// A type in which a product of `T` can be written: `T`, or the type of its sums. Sealed: f32 of f16 and bf16, i32 of
+/// i8, u8 and i16, and every type of itself.
 pub trait GemmOutput<T>: bytemuck::Pod + Send + Sync {
     /// The sum, rounded or cut off.
     #[doc(hidden)]
-    fn of(sum: T::Sum) -> Self
+    fn from_sum(sum: T::Sum) -> Self
     where
         T: GemmElement;
     #[doc(hidden)]
@@ -55,9 +55,9 @@ pub trait GemmOutput<T>: bytemuck::Pod + Send + Sync {
         T: GemmElement,
     {
         if accumulate {
-            y.iter_mut().zip(sums).for_each(|(y, &sum)| *y = Self::of(T::add(y.up(), sum)));
+            y.iter_mut().zip(sums).for_each(|(y, &sum)| *y = Self::from_sum(T::add(y.up(), sum)));
         } else {
-            y.iter_mut().zip(sums).for_each(|(y, &sum)| *y = Self::of(sum));
+            y.iter_mut().zip(sums).for_each(|(y, &sum)| *y = Self::from_sum(sum));
         }
     }
     /// `y` itself, if this is `T`.
@@ -83,7 +83,7 @@ macro_rules! output_of_itself {
     ($t:ty, |$sum:ident| $of:expr, |$y:ident| $up:expr) => {
         impl GemmOutput<$t> for $t {
             #[inline(always)]
-            fn of($sum: <$t as GemmElement>::Sum) -> $t {
+            fn from_sum($sum: <$t as GemmElement>::Sum) -> $t {
                 $of
             }
             #[inline(always)]
@@ -120,7 +120,7 @@ macro_rules! half_float {
         impl sealed::Sealed for $t {}
         impl GemmOutput<$t> for f32 {
             #[inline(always)]
-            fn of(sum: f32) -> f32 { sum }
+            fn from_sum(sum: f32) -> f32 { sum }
             #[inline(always)]
             fn up(self) -> f32 { self }
         }
@@ -161,7 +161,7 @@ macro_rules! output_as_i32 {
     ($($t:ident)*) => {$(
         impl GemmOutput<$t> for i32 {
             #[inline(always)]
-            fn of(sum: Wrapping<i32>) -> i32 { sum.0 }
+            fn from_sum(sum: Wrapping<i32>) -> i32 { sum.0 }
             #[inline(always)]
             fn up(self) -> Wrapping<i32> { Wrapping(self) }
         }
@@ -192,7 +192,7 @@ integer!(i32 i64 u32 u64);
 
 impl GemmOutput<f16> for f16 {
     #[inline(always)]
-    fn of(sum: f32) -> f16 {
+    fn from_sum(sum: f32) -> f16 {
         f16::from_f32(sum)
     }
     #[inline(always)]

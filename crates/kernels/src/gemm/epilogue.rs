@@ -12,7 +12,7 @@ use crate::float::Disjoint;
 use crate::pool::Pool;
 use crate::prefetch::prefetch_run_l2;
 
-/// What is done with some runs of elements of C, given scratch memory with whatever was in it.
+/// A function of some runs of elements of C, with uncleared scratch memory.
 pub type Finish<'e, T> = dyn Fn(Runs<'_, T>, &mut [u8]) + Sync + 'e;
 
 /// Runs of elements of C that lie side by side, of one length.
@@ -49,7 +49,7 @@ impl<T> Runs<'_, T> {
 pub struct Epilogue<'e, T> {
     scratch_bytes: usize,
     beside: SmallVec<[(Disjoint<'e, u8>, usize); 4]>,
-    /// What `finish` reads at the index of the element, and bytes of an element.
+    /// The operands that `finish` reads at the index of the element, and the bytes of their elements.
     reads: SmallVec<[(&'e [u8], usize); 4]>,
     finish: &'e Finish<'e, T>,
 }
@@ -74,7 +74,7 @@ impl<'e, T> Epilogue<'e, T> {
         self
     }
 
-    /// `count` runs of `len` elements, `step` apart, of which `c` is the first; `at` is its index.
+    /// `count` runs of `len` elements, `step` apart. `c` is the first element, and `at` its index.
     ///
     /// # Safety
     /// The elements are writable at `c`, and none of them is in another call of the same product.
@@ -120,7 +120,7 @@ impl<'a, 'e, T> Then<'a, 'e, T> {
         }
     }
 
-    /// Finishes these rows and columns of the task, of which `c` is the first element.
+    /// Finishes these rows and columns of the task; `c` is their first element.
     ///
     /// # Safety
     /// `c` is writable for them in rows of `n`, their sums are whole, and each is finished once.

@@ -101,7 +101,7 @@ pub(crate) unsafe fn packed_tile<T: GemmElement>(
         for i in 0..rows {
             let row = std::slice::from_raw_parts_mut(c.add(i * ldc), valid);
             for (y, &x) in row.iter_mut().zip(&buffer[i * width..]) {
-                *y = if accumulate { T::of(T::add(y.widen(), x.widen())) } else { x };
+                *y = if accumulate { T::from_sum(T::add(y.widen(), x.widen())) } else { x };
             }
         }
     }

@@ -108,7 +108,7 @@ impl<T: GemmElement> Problem<T> {
                     sum = T::add(sum, (kernels.dot)(len, buffer.as_ptr(), w.add(p)).widen());
                 }
             }
-            *y = T::of(if self.accumulate { T::add((*y).widen(), sum) } else { sum });
+            *y = T::from_sum(if self.accumulate { T::add((*y).widen(), sum) } else { sum });
         }
     }
 }

@@ -151,7 +151,7 @@ impl<'a> Indices<'a> {
     }
 }
 
-/// Checks indices that lie side by side, the first of which is at position `first`.
+/// Checks indices that lie side by side, from position `first` on.
 fn check_run<I: Index>(x: &[I], first: usize, extent: usize, negative: bool) -> Result<(), BadIndex> {
     let n = extent as u64;
     // all at once, which the compiler makes vectors of; where one is bad it is looked for

@@ -7,10 +7,10 @@ use crate::copy::{PARALLEL_MIN_ELEMS, Walk, chunks};
 use crate::pool::Pool;
 use crate::reduce::{Arith, Num};
 
-/// What becomes of an element and what is put there.
+/// A function of an element and the element put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// What is put.
+    /// The element put there.
     Set,
     /// The sum.
     Add,
@@ -22,7 +22,7 @@ pub enum Put {
     Min,
 }
 
-/// What is put: position `p` has the elements from `p * row.len` on.
+/// The elements to put: position `p` has the elements from `p * row.len` on.
 #[derive(Clone, Debug)]
 pub struct Source<'a, T> {
     /// The storage.
@@ -35,8 +35,8 @@ pub struct Source<'a, T> {
 
 /// Puts the elements of `src`, position after position, at their places in `y`: the last one that is set wins.
 ///
-/// `y` is cut into `cuts` equal parts, of which the first ones have so many equal runs of positions, each within its part:
-/// (runs, parts). Where that is one, and rows lie side by side, it is cut by destination.
+/// `cuts` is (runs, parts). `y` is cut into `parts` equal parts, and `src` into `runs` equal runs of positions, one for
+/// each of the first parts. If there is one part, and rows lie side by side, the work is cut by destination.
 ///
 /// # Panics
 /// If a place is outside of its part of `y`, or `src` is too short.

@@ -9,7 +9,7 @@ use crate::reduce::Arith;
 pub struct TreeNodes<'a, T> {
     /// The feature that a node looks at.
     pub feature: &'a [i64],
-    /// What it is compared with.
+    /// The value with which it is compared.
     pub split: &'a [T],
     /// Where the way leads if the comparison holds.
     pub yes: &'a [i64],
@@ -17,7 +17,7 @@ pub struct TreeNodes<'a, T> {
     pub no: &'a [i64],
 }
 
-/// What is wrong with tables of trees.
+/// A fault in tables of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadTree {
     /// A node looks at a feature that is not there.

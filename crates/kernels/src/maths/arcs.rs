@@ -8,7 +8,8 @@ use crate::scalar::{Double, Float, Fn32, Mask as _, Ordered as _, Single, lit};
 /// `tan(pi/8)`.
 const EIGHTH: f64 = 0.414_213_562_373_095_05;
 
-/// The angle whose tangent is `y / x`, neither of which is below 0, within 2^-40 of it: `pi/4` at the origin and for two infinities.
+/// The angle whose tangent is `y / x`, within 2^-40 of it. `y` and `x` are not below 0. The angle is `pi/4` at the origin and for
+/// two infinities.
 #[inline(always)]
 fn angle<D: Double>(y: D, x: D) -> D {
     let alike = y.eq(x);

@@ -15,7 +15,7 @@ const LONG_ROW: usize = RUN_ELEMS / 2;
 /// Room for a run.
 pub(super) type Buffer<T> = [T; RUN_ELEMS];
 
-/// What a pass over a channel prefetches.
+/// The data that a pass over a channel prefetches.
 #[derive(Clone, Copy)]
 pub(super) enum Prefetch {
     Nothing,
@@ -110,7 +110,7 @@ impl Runs {
         run
     }
 
-    /// Gives `f` room for the elements of these images of `y`, all of which it writes. Prefetches a row of `y` if told so.
+    /// Gives `f` room for the elements of these images of `y`. `f` writes all of them. Prefetches a row of `y` if told so.
     ///
     /// # Safety
     /// Nobody else touches this channel of `y` meanwhile.

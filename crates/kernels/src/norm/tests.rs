@@ -75,7 +75,7 @@ fn batch_norm_is_what_plain_loops_say_for_any_number_of_threads() {
     }
 }
 
-/// What is normalised does not depend on the scale, whose squares may be beyond the numbers.
+/// A normalised row does not depend on its scale, even if the squares overflow or vanish.
 #[test]
 fn rows_of_any_scale_are_normalised() {
     fn go<T: FloatElement>(by: i32, near: f64) {

@@ -15,7 +15,7 @@ pub struct Adafactor {
     pub beta2_decay: f64,
     /// The root of what a second moment is at least.
     pub eps1: f64,
-    /// What the parameter's root mean square is at least.
+    /// The lower bound of the parameter's root mean square.
     pub eps2: f64,
     /// The largest root mean square of a step.
     pub d: f64,
@@ -147,7 +147,7 @@ pub fn adafactor<T: FloatElement>(
 }
 
 impl Adafactor {
-    /// What a step is multiplied by, and the parameter: of the sums of squares of `n` elements of both.
+    /// The factors of a step and of the parameter, from the sums of squares of `n` elements of both.
     fn rate_and_keep(&self, of_steps: f64, of_param: f64, n: usize) -> (f64, f64) {
         let rms = |sum: f64| (sum / n.max(1) as f64).sqrt();
         let alpha = self.eps2.max(rms(of_param)) * self.lr.min(1.0 / self.step.sqrt());

@@ -5,8 +5,8 @@ use crate::float::{Disjoint, FloatElement};
 use crate::pool::Pool;
 use crate::simd::widest;
 
-/// Elements of a gradient that are copied at once: to a place that is known to be apart from the others, of which there are
-/// too many else for the compiler to tell by comparing them.
+/// Elements of a gradient that are copied at once: to a place that is known to be apart from the others. Otherwise there
+/// are too many arrays for the compiler to prove this by comparisons.
 const BLOCK: usize = 256;
 
 /// The states of a parameter: one to three slices as long as it.

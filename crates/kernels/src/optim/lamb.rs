@@ -92,7 +92,7 @@ pub fn lamb<T: FloatElement>(
     });
 }
 
-/// What makes a direction of the moments.
+/// The parameters that turn the moments into a direction.
 #[derive(Clone, Copy)]
 struct Direction<R> {
     first: R,

@@ -25,7 +25,7 @@ pub struct Sgd {
     pub lr: f64,
     /// Decay of the buffer.
     pub momentum: f64,
-    /// What the gradient is reduced by as it enters the buffer.
+    /// The share by which the gradient is reduced as it enters the buffer.
     pub dampening: f64,
     /// Looks one step ahead.
     pub nesterov: bool,

@@ -74,7 +74,7 @@ fn top_k_as<T: Key, W: Word>(
     });
 }
 
-/// The `k` least of the words, of which there are as many, in any order. Those above the `k`-th so far are passed over.
+/// The `k` least of at least `k` words, in any order. Words above the `k`-th so far are skipped.
 fn least<W: Word>(words: impl Iterator<Item = W>, k: usize, held: &mut [W]) -> &mut [W] {
     let (mut count, mut limit) = (0, W::MAX);
     for w in words {

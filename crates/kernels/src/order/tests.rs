@@ -34,7 +34,7 @@ fn digits_and_comparisons_give_the_stable_order() {
                 assert!(y.iter().zip(&at).all(|(y, at)| y.to_bits() == x[*at as usize].to_bits()));
             }
         }
-        // keys of 64 bits, of which most digits are equal
+        // keys of 64 bits with mostly equal digits
         let wide: Vec<i64> = x.iter().map(|v| *v as i64).collect();
         let (mut y, mut at) = (vec![0; n], vec![0; n]);
         let mut words = vec![0u128; sort_workspace::<i64>(n, 1).div_ceil(16)];

@@ -12,7 +12,7 @@ fn known_answers_of_random123() {
     );
 }
 
-/// What [`normal`] gives in f32, word by word, by the standard library.
+/// The result of [`normal`] in f32, word by word, by the standard library.
 fn plain_normal(w: [u32; 2], mean: f64, std: f64) -> [f32; 2] {
     let [u, v] = w.map(|w| (f64::from(w) + 1.0) / 4_294_967_296.0);
     let (sin, cos) = (std::f64::consts::TAU * v).sin_cos();

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[repr(align(128))]
 struct Range(AtomicU64);
 
-/// The parts of a job, of which each thread (or a few neighbours) has a run of its own and takes them from the front; who
-/// has none left takes the last of another's. So the same part of one kernel after the other lies with the same thread,
-/// whose cache has what the kernel before wrote there.
+/// The parts of a job. Each thread (or a few neighbours) has its own run of parts and takes them from the front. A thread
+/// whose run is empty takes the last part of another run. So the same part of one kernel after the other lies with the
+/// same thread, whose cache has what the kernel before wrote there.
 pub(super) struct Claims {
     ranges: SmallVec<[Range; MAX_RANGES]>,
     threads: usize,
@@ -62,7 +62,7 @@ fn take(range: &AtomicU64, first: bool) -> Option<usize> {
         let (begin, end) = halves(old);
         (begin < end).then(|| if first { word(begin + 1, end) } else { word(begin, end - 1) })
     };
-    // What a part reads and writes is ordered by the gate of the job, not by its claim.
+    // The gate of the job orders the reads and writes of a part; its claim does not.
     let (begin, end) = halves(range.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?);
     Some(if first { begin } else { end - 1 } as usize)
 }

@@ -8,7 +8,7 @@ use crate::gemm::View;
 use crate::pool::part_range;
 use crate::recurrent::unit;
 
-/// What the backward pass reads.
+/// The inputs of the backward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Backward<'a, R> {
     /// The cells that it kept: `[steps, batch, hidden]`, those of an LSTM.

@@ -9,7 +9,7 @@ use crate::gemm::View;
 use crate::pool::part_range;
 use crate::recurrent::unit;
 
-/// What a layer reads.
+/// The inputs of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Forward<'a, R> {
     /// `[steps, batch, inputs]`.
@@ -172,7 +172,7 @@ fn project_inputs<R: Unit>(
     }
 }
 
-/// A block of steps, of which threads take rows.
+/// A block of steps. Threads take rows of it.
 struct Part<'a, R: 'static> {
     s: &'a Sequence,
     x: &'a Forward<'a, R>,
@@ -238,7 +238,7 @@ impl<R: Unit> Part<'_, R> {
         }
     }
 
-    /// The passes over the gates of rows `active`, of which `sums` are the rows.
+    /// The passes over the gates of rows `active`; `sums` has these rows.
     ///
     /// # Safety
     /// As [`Part::rows`].
@@ -280,7 +280,7 @@ impl<R: Unit> Part<'_, R> {
         }
     }
 
-    /// What came out of the cells of rows `active`, projected.
+    /// Projects the outputs of the cells of rows `active`.
     ///
     /// # Safety
     /// As [`Part::rows`].

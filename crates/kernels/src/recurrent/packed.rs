@@ -164,7 +164,7 @@ impl<'a, R: GemmElement> Packed<'a, R> {
             }
             for (i, j) in (0..n).flat_map(|j| (0..m).map(move |i| (i, j))) {
                 let (sum, y) = ((kernels.dot)(k, a.at(i, 0), b.at(0, j)), c.add(i * ldc + j));
-                *y = if accumulate { R::of(R::add((*y).widen(), sum.widen())) } else { sum };
+                *y = if accumulate { R::from_sum(R::add((*y).widen(), sum.widen())) } else { sum };
             }
         }
     }

@@ -23,7 +23,7 @@ struct Layer {
     c0: Vec<f64>,
 }
 
-/// What the forward pass gives.
+/// The outputs of the forward pass.
 #[derive(PartialEq, Debug, Clone)]
 struct Outputs {
     y: Vec<f64>,

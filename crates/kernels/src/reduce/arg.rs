@@ -119,7 +119,7 @@ fn arg_rows<T: Pod + PartialOrd + Sync>(
     });
 }
 
-/// Elements of a row of which the extreme is found before its place is looked for.
+/// Elements of a block of a row. The kernel finds the extreme of a block before it looks for its place.
 const BLOCK: usize = 1024;
 
 /// Elements that are compared side by side: four vectors of f32, so that no comparison waits for the last one.

@@ -367,7 +367,7 @@ logic! {
 pub struct Deviation {
     /// Elements per output.
     pub n: usize,
-    /// What the sum of squares is divided by.
+    /// The divisor of the sum of squares.
     pub divisor: f64,
 }
 impl<T: Num<Wide = f64>> Reducer<T, T> for Deviation {

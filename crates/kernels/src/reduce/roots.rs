@@ -53,9 +53,9 @@ impl BySize {
     const LARGE: f64 = power(470);
     /// Below this a square has fewer digits than a number.
     const SMALL: f64 = power(-470);
-    /// What large numbers are multiplied by.
+    /// The factor of large numbers.
     const DOWN: f64 = power(-540);
-    /// What small numbers are multiplied by.
+    /// The factor of small numbers.
     const UP: f64 = power(540);
 }
 
@@ -89,7 +89,7 @@ impl Squares for BySize {
 
 /// A float of whose squares a root is taken.
 pub trait Rooted: Num<Wide = f64> {
-    /// What its squares are added up in.
+    /// The type in which its squares are added up.
     type Sum: Squares;
     /// The type of a norm: f32 for what is narrower, whose range the norm of many elements leaves.
     type Norm: Storage;
@@ -193,7 +193,7 @@ impl<T: Num<Wide = f64>> Reducer<T, T> for WideMean {
 pub struct RootDeviation {
     /// Elements per output.
     pub n: usize,
-    /// What the sum of squares is divided by.
+    /// The divisor of the sum of squares.
     pub divisor: f64,
 }
 impl<T: Rooted> Reducer<T, T> for RootDeviation {

@@ -4,8 +4,8 @@ use remat_types::{DType, SmallVec, bf16, f16, for_dtype};
 
 use super::{Flag, Float, Fn32, Fn64, Fn64x2, Int, Ordered, Plain, convert};
 
-/// What a node computes of its arguments, which have one type unless told. Arithmetic is that of this type: of floats
-/// IEEE's, rounded once to nearest even; of integers modulo a power of two.
+/// The function of a node. Its arguments have one type unless stated otherwise, and arithmetic is in this type.
+/// Floats follow IEEE 754, rounded once to nearest even. Integers are modulo a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// This input.
@@ -50,7 +50,7 @@ pub enum Op {
     BitOr,
     /// Exclusive or.
     BitXor,
-    /// `a` shifted left by the last bits of `b`, of which as many count as write the width less one.
+    /// `a` shifted left by the low bits of `b`: as many bits as it takes to write the width less one.
     Shl,
     /// `a` shifted right by such, filled with the sign.
     Shr,
@@ -81,11 +81,11 @@ pub enum Op {
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// What is computed.
+    /// The function.
     pub op: Op,
     /// The type of the value. F16 and BF16 are converted and selected, never computed with.
     pub dtype: DType,
-    /// Of which nodes, all of them earlier ones.
+    /// The argument nodes, all of them earlier ones.
     pub args: SmallVec<[u32; 3]>,
 }
 
@@ -104,8 +104,8 @@ pub struct Expression {
 const BLOCK: usize = 128;
 
 impl Expression {
-    /// The value of each result for each element. An element is the bits of a number in the low end of a word, the rest
-    /// of which is 0; a Bool is 0 or 1. Inputs and results are of one length.
+    /// The value of each result for each element. An element is the bits of a number in the low end of a word, and the
+    /// rest of the word is 0. A Bool is 0 or 1. Inputs and results are of one length.
     pub fn eval(&self, x: &[&[u64]], y: &mut [&mut [u64]]) {
         let elems = y.first().map_or(0, |y| y.len());
         let mut values = vec![[0; BLOCK]; self.nodes.len()];
@@ -158,9 +158,9 @@ pub(super) fn compute(op: Op, from: DType, to: DType, x: &[&[u64]], y: &mut [u64
                 y.iter_mut().zip(x[0]).for_each(|(y, a)| *y = f(*a));
             }
         },
-        Op::Call32(f) => one(x, y, |a| f.of(a)),
-        Op::Call64(f) => one(x, y, |a| f.of(a)),
-        Op::Call64x2(f) => two(x, y, |a, b| f.of(a, b)),
+        Op::Call32(f) => one(x, y, |a| f.call(a)),
+        Op::Call64(f) => one(x, y, |a| f.call(a)),
+        Op::Call64x2(f) => two(x, y, |a, b| f.call(a, b)),
         _ => match from {
             DType::F32 => floats::<f32>(op, x, y),
             DType::F64 => floats::<f64>(op, x, y),

@@ -14,7 +14,7 @@ macro_rules! library {
         impl $name {
             /// The value that the CPU's loops have.
             #[inline(always)]
-            pub fn of(self, $($x: $t),+) -> $y {
+            pub fn call(self, $($x: $t),+) -> $y {
                 match self { $( $name::$f => ($value)$given, )* }
             }
         }

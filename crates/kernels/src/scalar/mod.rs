@@ -34,20 +34,20 @@ pub trait Flag: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Out
     fn negated(self) -> Self;
 }
 
-/// What comparisons answer.
+/// The result of comparisons.
 pub trait Mask: Flag {
     /// `a` where it holds, else `b`; both are computed.
     #[inline(always)]
     fn select<T: Ordered<Mask = Self>>(self, a: T, b: T) -> T {
         T::chosen(self, a, b)
     }
-    /// As [`Mask::select`], of which the CPU computes the one that is taken: for calls, which no vector holds.
+    /// As [`Mask::select`], but the CPU computes only the branch that is taken: for calls, which have no vector form.
     fn pick<T: Ordered<Mask = Self>>(self, a: impl FnOnce() -> T, b: impl FnOnce() -> T) -> T;
 }
 
-/// What can be compared and chosen. A NaN is unequal to everything, and neither less nor greater.
+/// Numbers that can be compared and selected. A NaN is unequal to everything, and neither less nor greater.
 pub trait Ordered: Copy {
-    /// What a comparison answers.
+    /// The result of a comparison.
     type Mask: Mask;
     /// `self == b`.
     fn eq(self, b: Self) -> Self::Mask;
@@ -197,9 +197,9 @@ pub trait Int:
     }
     /// `self / b` towards zero, for a `b` that is not 0; the least number over -1 is itself.
     fn wrapping_div(self, b: Self) -> Self;
-    /// What is left of that division, with the sign of `self`.
+    /// The remainder of that division, with the sign of `self`.
     fn wrapping_rem(self, b: Self) -> Self;
-    /// `self` shifted left by `b` bits, of which there are fewer than `BITS`.
+    /// `self` shifted left by `b` bits, fewer than `BITS`.
     fn shl(self, b: Self) -> Self;
     /// `self` shifted right, filled with the sign.
     fn shr(self, b: Self) -> Self;

@@ -130,18 +130,18 @@ impl Single for f32 {
     }
     #[inline(always)]
     fn call(self, f: Fn32) -> f32 {
-        f.of(self)
+        f.call(self)
     }
 }
 
 impl Double for f64 {
     #[inline(always)]
     fn call(self, f: Fn64) -> f64 {
-        f.of(self)
+        f.call(self)
     }
     #[inline(always)]
     fn call2(self, b: f64, f: Fn64x2) -> f64 {
-        f.of(self, b)
+        f.call(self, b)
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) fn widest<R>(f: impl FnOnce() -> R) -> R {
     wide(f)
 }
 
-/// As [`widest`], with AVX2 at most: for sums in 16 lanes, of which one vector of AVX-512 would be all, a single
-/// chain that waits for itself.
+/// As [`widest`], with AVX2 at most: for sums in 16 lanes. One vector of AVX-512 would hold all lanes, and its
+/// additions would be a single chain of dependences.
 #[inline(always)]
 pub(crate) fn wide<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

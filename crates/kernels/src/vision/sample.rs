@@ -8,7 +8,7 @@ use crate::float::{Disjoint, FloatElement};
 use crate::maths::Real;
 use crate::pool::Pool;
 
-/// What is read between pixels.
+/// The value between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// The nearest pixel; of two the even one.
@@ -19,7 +19,7 @@ pub enum Between {
     Cubic,
 }
 
-/// What is read beyond the image.
+/// The value beyond the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
     /// Zeros.
@@ -52,7 +52,7 @@ const CHANNELS: usize = 16;
 /// A place that is none.
 const NONE: usize = usize::MAX;
 
-/// Sizes: images `[n, c, size..]`, points `[k, p, axes]`, of which those of `k` read image `batch[k]`.
+/// Sizes: images `[n, c, size..]`, points `[k, p, axes]`. The points of `k` read image `batch[k]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Points<'a> {
     /// Channels.
@@ -63,9 +63,9 @@ pub struct Points<'a> {
     pub batch: &'a [i64],
     /// Points of a group.
     pub points: usize,
-    /// What is read between pixels.
+    /// The value between pixels.
     pub between: Between,
-    /// What is read beyond the image.
+    /// The value beyond the image.
     pub beyond: Beyond,
     /// How often the value is differentiated along each axis.
     pub orders: [usize; MAX_AXES],
@@ -144,7 +144,7 @@ fn place(i: f64, size: usize, beyond: Beyond) -> usize {
     }
 }
 
-/// The weights of four neighbours, of which the second is `t` below the point, differentiated `order` times.
+/// The weights of four neighbours, differentiated `order` times. The second neighbour is `t` below the point.
 fn cubic(t: f64, order: usize) -> [f64; 4] {
     const A: f64 = -0.75;
     let near = |x: f64| match order {

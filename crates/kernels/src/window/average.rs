@@ -1,9 +1,9 @@
 //! Averages over windows, and their gradient.
 //!
-//! Windows that slide are taken a row at a time, first along columns and then along the row: for the average, sums of
-//! the plane's rows that a window spans lie in a buffer, of which windows then add neighbours; for the gradient, the
-//! shares of the windows above an element. Buffers have zeros for the padding, so that no window is cut. Loops go by
-//! whole vectors; the last one of a row overlaps the one before, and both compute the same there.
+//! Windows that slide are taken a row at a time, first along columns and then along the row: for the average, a
+//! buffer holds sums of the plane's rows that a window spans, and windows then add neighbours in the buffer; for the
+//! gradient, the shares of the windows above an element. Buffers have zeros for the padding, so that no window is
+//! cut. Loops go by whole vectors; the last one of a row overlaps the one before, and both compute the same there.
 //!
 //! Other windows (adaptive ones, those with a side above [`MAX_SIDE`] elements, and a single one) are taken one by one,
 //! and are summed in f64.
@@ -40,7 +40,7 @@ impl Slide {
     }
 }
 
-/// What the average of window `(i, j)` divides by.
+/// The divisor of the average of window `(i, j)`.
 #[inline(always)]
 fn divisor(h: Axis, w: Axis, i: usize, j: usize, count_pad: bool) -> usize {
     if count_pad {
@@ -120,7 +120,7 @@ fn averages<T: FloatElement, const L: usize, const S: usize>(sums: &[T::Real], k
     );
 }
 
-/// [`avg_pool`] of a plane of which a window's rows and columns are few.
+/// [`avg_pool`] of a plane, for windows of few rows and columns.
 #[inline(always)]
 fn slide<T: FloatElement>([h, w]: [Axis; 2], s: Slide, count_pad: bool, x: &[T], y: &mut [T]) {
     let mut sums = [T::Real::ZERO; SPAN];
@@ -176,7 +176,7 @@ impl<T: FloatElement> TwoByTwo<T> for Mean {
     }
 }
 
-/// What a row of windows of two by two gives each row of its elements.
+/// The gradient of a row of windows of two by two, for each row of its elements.
 #[inline(always)]
 fn halving_grad<T: FloatElement, const L: usize>(dy: &[T], dx: &mut [T]) {
     let quarter = T::Real::from_f64(0.25);
@@ -291,7 +291,7 @@ fn spread_by<R: Real>(shares: &[R], kernel: usize, stride: usize, y: &mut [R]) {
     }
 }
 
-/// [`avg_pool_grad`] of a plane of which a window's rows and columns are few.
+/// [`avg_pool_grad`] of a plane, for windows of few rows and columns.
 #[inline(always)]
 fn slide_grad<T: FloatElement>([h, w]: [Axis; 2], [v, s]: [Slide; 2], count_pad: bool, dy: &[T], dx: &mut [T]) {
     let [mut shares, mut row] = [[T::Real::ZERO; SPAN]; 2];

@@ -1,4 +1,4 @@
-//! What comes over the border, checked: pointers, text, structs of other versions.
+//! Checks of arguments from C: pointers, text, structs of other versions.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(super) fn checked<T>(p: *const T, what: &str) -> Done {
     Ok(())
 }
 
-/// What `p` points to.
+/// The target of `p`.
 ///
 /// # Safety
 ///

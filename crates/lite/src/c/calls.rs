@@ -124,7 +124,7 @@ fn check(inner: &mut Inner, places: &[Place]) -> Done {
     Ok(())
 }
 
-/// What is wrong with memory for an output, before a run has begun.
+/// Checks the memory for an output, before a run has begun. The error describes the fault.
 fn fits(place: &Place, output: &ValueView<'_>) -> Result<(), String> {
     let (bytes, align) = (output.bytes.len(), output.dtype.size_bytes());
     if place.bytes == bytes && (bytes == 0 || place.at.addr().is_multiple_of(align)) {

@@ -10,7 +10,7 @@ use super::status::{Done, Failed, remat_status};
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum remat_dtype {
-    /// None: what is no tensor, or of a type that Remat does not have.
+    /// None: no tensor, or a type that Remat does not have.
     REMAT_DTYPE_NONE = 0,
     /// IEEE 754 binary16.
     REMAT_F16 = 1,
@@ -74,13 +74,13 @@ pub(super) fn dtype_of(number: i32) -> Done<Option<DType>> {
     found.map(|p| Some(p.1)).ok_or_else(wrong)
 }
 
-/// Bytes of an element; 0 for what is no dtype.
+/// Bytes of an element; 0 for a number that is no dtype.
 #[unsafe(no_mangle)]
 pub extern "C" fn remat_dtype_size(dtype: i32) -> usize {
     dtype_of(dtype).ok().flatten().map_or(0, DType::size_bytes)
 }
 
-/// The name of a dtype, as "f32"; "none" for what is no dtype. Never NULL.
+/// The name of a dtype, as "f32"; "none" for a number that is no dtype. Never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn remat_dtype_name(dtype: i32) -> *const c_char {
     PAIRS.iter().find(|p| p.0 as i32 == dtype).map_or(c"none", |p| p.2).as_ptr()

@@ -53,7 +53,7 @@ impl Gate {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a call, which ends with what is given. Errors: Busy.
+    /// Begins a call, which ends when the result is dropped. Errors: Busy.
     pub(super) fn enter(&self) -> Done<Entered<'_>> {
         let mut state = self.lock();
         match state.by {

@@ -1,4 +1,4 @@
-//! What is called around runs.
+//! Functions that are called around runs.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -1,4 +1,4 @@
-//! Networks from files, memory, and what the caller reads.
+//! Networks from files, from memory, and from a reader of the caller.
 
 use std::ffi::{c_char, c_void};
 use std::io::{Error, ErrorKind, Read, Result};

@@ -1,4 +1,4 @@
-//! A network, and what is known of it before its weights are needed.
+//! A network, and the facts about it that need no weights.
 
 use std::ffi::{CString, c_char};
 use std::ptr;
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn remat_network_producer(network: *const remat_network) -
     unsafe { words(network, |n| Ok(n.producer.as_ptr())) }
 }
 
-/// What the file has under a key. NULL if there is nothing; the text stays until the network is freed.
+/// The file's metadata under a key. NULL if there are none; the text stays until the network is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_network_metadata(network: *const remat_network, key: *const c_char) -> *const c_char {
     let find = |n: &remat_network| {

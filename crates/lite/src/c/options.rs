@@ -22,8 +22,8 @@ pub struct remat_options {
     pub threads: usize,
     /// Most bytes of a session with the weights that it reads. 0, unless set: no limit.
     pub memory_budget_bytes: usize,
-    /// What passes may do, 0 to 3: 0 runs the model as it is written, 2 keeps every bit of that, 3 (unless set) may change the last
-    /// digits, as folding a batch norm into a convolution does.
+    /// The level of passes, 0 to 3: 0 runs the model as it is written. 2 keeps every bit of that. 3, the default, may change the
+    /// last digits, as folding a batch norm into a convolution does.
     pub level: i32,
     /// REMAT_F16 or REMAT_BF16 to store values between operators as; sums stay f32. REMAT_DTYPE_NONE, unless set: as the model says.
     pub half: i32,
@@ -58,8 +58,8 @@ pub struct remat_options {
     /// The name of the device that computes: "cpu", or another that this build has. It has one arena for all sessions of the network,
     /// within the budget. NULL, unless set: the calling thread computes.
     pub device: *const c_char,
-    /// Kernels of the caller's, for networks on the processor: in place of those that are there. What is computed when the model is read
-    /// has the operators' own. NULL, unless set: none.
+    /// Kernels of the caller's, for networks on the processor: in place of Remat's. Constants that are computed while the model
+    /// is read use the operators' own kernels. NULL, the default: none.
     pub kernels: *const remat_kernel,
     /// How many there are at kernels.
     pub kernel_count: usize,

@@ -1,4 +1,4 @@
-//! What a session gives: outputs and figures.
+//! The results of a session: outputs and figures.
 
 use std::ffi::{c_char, c_void};
 use std::mem::offset_of;
@@ -46,7 +46,7 @@ pub struct remat_memory {
     pub constant_bytes: usize,
     /// Inputs and outputs.
     pub io_bytes: usize,
-    /// What lives only within a run. Of a model that is no single graph: the most that all of it took.
+    /// Bytes that live only within a run. For a model that is no single graph: the most bytes at once.
     pub workspace_bytes: usize,
     /// All of them: what the budget is compared with.
     pub total_bytes: usize,
@@ -62,7 +62,7 @@ unsafe impl Versioned for remat_memory {
     const FIRST_BYTES: usize = offset_of!(remat_memory, recomputed_calls) + size_of::<usize>();
 }
 
-/// What the last run gave as an output. The tensor's struct_size is set before.
+/// An output of the last run. The caller sets the tensor's struct_size before.
 ///
 /// Errors: REMAT_VALUE for an unknown name, and an output that is no tensor; REMAT_NO_VALUE before a run, after one that failed, and if
 /// the run wrote it to the caller's memory; REMAT_BUSY.
@@ -124,7 +124,7 @@ unsafe fn output(session: *mut remat_session, name: *const c_char, tensor: *mut 
     unsafe { write(tensor, seen) }
 }
 
-/// What a session holds. The struct's struct_size is set before. Errors: REMAT_BUSY.
+/// The memory of a session. The caller sets the struct's struct_size before. Errors: REMAT_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_session_memory(session: *mut remat_session, memory: *mut remat_memory) -> remat_status {
     guard(|| {

@@ -9,7 +9,7 @@ use crate::{Extent, Port, ValueType};
 use super::border::{Versioned, c_text};
 use super::dtype::remat_dtype;
 
-/// What an input or output is.
+/// The kind of an input or output.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum remat_kind {
@@ -43,7 +43,7 @@ pub struct remat_port {
     pub symbols: *const *const c_char,
     /// How many extents it has; -1 if the model does not say, or it is no tensor.
     pub rank: i64,
-    /// What it is.
+    /// Its kind.
     pub kind: remat_kind,
     /// The type of its elements; REMAT_DTYPE_NONE if it is no tensor, or of a type that Remat does not have.
     pub dtype: remat_dtype,

@@ -44,7 +44,7 @@ impl Runner {
         self.jobs.send(job).map_err(|_| Failed::new(remat_status::REMAT_CLOSED, "the session's thread has ended"))
     }
 
-    /// Ends the thread after what it has to do; waits for it unless this is that thread.
+    /// Ends the thread after its present work; waits for it unless this is that thread.
     pub(super) fn end(self) {
         drop(self.jobs);
         if self.thread.thread().id() != thread::current().id() {

@@ -34,7 +34,7 @@ pub(super) struct Inner {
     pub(super) outputs: Arc<[CPort]>,
     /// Of a model that is no single graph: what the caller writes to, by input. A run takes copies.
     own: Vec<Option<Own>>,
-    /// What there is of each output.
+    /// The state of each output.
     pub(super) values: Vec<OutputState>,
     /// Extents of outputs that were asked for, until the next run.
     pub(super) dims: Vec<Option<Vec<i64>>>,
@@ -114,7 +114,7 @@ impl Inner {
         }
     }
 
-    /// Before a run: what was given out of outputs ends. An error leaves it so.
+    /// Before a run: ends the loans of outputs, also if the run then fails.
     pub(super) fn begin(&mut self) -> Done {
         self.values.fill(OutputState::None);
         self.dims.fill(None);
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn remat_session_input_data(
     })
 }
 
-/// Copies a tensor to an input. Its type and shape must be those of the input, and bytes what it takes.
+/// Copies a tensor to an input. Its type and shape must be those of the input, and `bytes` its size.
 ///
 /// Errors: REMAT_VALUE for an unknown name, another number of bytes, and an input that is no tensor; REMAT_DTYPE, REMAT_SHAPE for another
 /// type or shape; REMAT_BUSY.

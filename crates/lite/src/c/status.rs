@@ -1,4 +1,4 @@
-//! What a call gives back, and the text of the last error.
+//! The result of a call, and the text of the last error.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -9,11 +9,11 @@ use remat_types::{BudgetShortfall, Error, ErrorKind};
 
 use super::border::{Versioned, c_text, write};
 
-/// The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; what is
-/// added at the end of a struct, and new functions, leave it as it is.
+/// The version of this interface. It grows when a function or a struct changes so that a program has to be compiled again; fields
+/// added at the end of a struct, and new functions, do not change it.
 pub const REMAT_ABI_VERSION: u32 = 1;
 
-/// What a call gives back. Text for people is in remat_last_error.
+/// The result of a call. Text for people is in remat_last_error.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum remat_status {
@@ -31,7 +31,7 @@ pub enum remat_status {
     REMAT_INDEX = 5,
     /// A wrong number of inputs or outputs.
     REMAT_ARITY = 6,
-    /// A device that cannot do what is asked.
+    /// A device that cannot do the requested work.
     REMAT_DEVICE = 7,
     /// The memory budget cannot be met: remat_last_shortfall has the figures.
     REMAT_BUDGET = 8,
@@ -55,7 +55,7 @@ pub enum remat_status {
 
 use remat_status::*;
 
-/// What went wrong in a call.
+/// The failure of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) status: remat_status,
@@ -148,7 +148,7 @@ pub(super) fn keep(failed: &Failed) {
     let _ = LAST.try_with(|l| l.replace(last));
 }
 
-/// What `f` gives; a panic is a fault of ours.
+/// The result of `f`; a panic counts as an internal error.
 pub(super) fn caught<T>(f: impl FnOnce() -> Done<T>) -> Done<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         // it may panic when it is dropped
@@ -211,7 +211,7 @@ pub extern "C" fn remat_last_error() -> *const c_char {
 pub struct remat_shortfall {
     /// sizeof(remat_shortfall).
     pub struct_size: usize,
-    /// What an operator needed at once.
+    /// The bytes that an operator needed at once.
     pub needed_bytes: usize,
     /// The budget in force.
     pub budget_bytes: usize,

@@ -38,7 +38,7 @@ fn files() -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|p| (p.clone(), fs::read(p).expect("readable"))).collect()
 }
 
-/// What `f` gives, within the time and so many bytes.
+/// The result of `f`, within the time and so many bytes.
 fn within<T>(what: &str, most: usize, f: impl FnOnce() -> T) -> T {
     let (region, start) = (Region::new(HEAP), Instant::now());
     let y = f();

@@ -20,7 +20,7 @@ const TOLERANCES: &[(&str, f64)] = &[
     // convolutions, the logarithm of their squares, and a division by its range
     ("basic-pitch", 3e-6),
     ("magika", 1e-6),
-    // 62 convolutions before a sigmoid, of which some elements lie on the slope
+    // 62 convolutions before a sigmoid; some elements lie on its slope
     ("ocr-detect", 6e-5),
     // a softmax over 6625 classes: what a sum is off by is its share of the result
     ("ocr-recognise", 2e-5),
@@ -107,7 +107,7 @@ fn run_case(case: &Case, bytes: &[u8]) -> Result<String, String> {
     Ok(format!("largest difference {largest:.1e} of {tolerance:.0e}, {how}{budget}, {ms} ms"))
 }
 
-/// What an output is.
+/// The content of an output.
 #[derive(Debug, PartialEq)]
 enum Given {
     Numbers(HostTensor),

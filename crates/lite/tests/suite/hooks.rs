@@ -1,4 +1,4 @@
-//! What is called around runs.
+//! Functions that are called around runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};

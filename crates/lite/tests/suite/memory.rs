@@ -48,7 +48,7 @@ fn a_session_keeps_to_its_budget_with_the_same_bits_or_is_refused_with_figures()
     assert!(met >= 2 && refused >= 1 && recomputed >= 1, "{met} met, {refused} refused, {recomputed} made again");
 }
 
-/// Of a model whose integer decides its sizes, and of which each value has a plan.
+/// The model's integer decides its sizes, and each value of it has a plan.
 #[test]
 fn a_budget_is_for_the_plans_of_all_values_together() {
     let run = |s: &mut Session, rate: i64| {

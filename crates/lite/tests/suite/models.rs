@@ -1,4 +1,4 @@
-//! What models give, and what they are refused for.
+//! The results of models, and the reasons for which they are refused.
 
 use remat_lite::{ErrorKind, Extent, Network, Options, Shapes, ValueType};
 

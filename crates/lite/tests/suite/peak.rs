@@ -15,9 +15,9 @@ const LAYERS: usize = 24;
 const EXTENT: usize = 1024;
 const WEIGHT_BYTES: usize = LAYERS * EXTENT * EXTENT * 4;
 
-/// What a process may take at the most, in bytes of its weights. While they move to one mapping with huge pages their blocks of the heap
-/// go 16 MiB at a time, and a page of the map is 2 MiB: that is a fifth of them. The rest is of the file's graph and of the session.
-/// With the file beside the weights it were more than 2.
+/// The most that a process may take, relative to its weights. While weights move to one mapping with huge pages, their blocks of
+/// the heap are freed 16 MiB at a time, and a page of the mapping is 2 MiB. This takes a fifth of the weights. The rest belongs
+/// to the file's graph and the session. With the file beside the weights the share would be more than 2.
 const MOST: f64 = 1.45;
 
 fn large() -> Graph {

@@ -56,7 +56,7 @@ impl Mpi {
         Mpi { ranks, process }
     }
 
-    /// Waits for a request of ranks of which some may come later, at most as long as `limit`, after which all processes end.
+    /// Waits for a request of several ranks; some may come later. It waits at most as long as `limit`; then all processes end.
     fn wait<'a, D: ?Sized, S: Scope<'a>>(&self, request: Request<'a, D, S>, limit: Duration) {
         self.wait_spinning(request, SPIN, limit);
     }

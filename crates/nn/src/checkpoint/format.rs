@@ -1,6 +1,6 @@
-//! What writer and reader agree on.
+//! The format on which writer and reader agree.
 //!
-//! Versions, each of which later programs go on reading:
+//! Versions; later programs read each of them:
 //!
 //! 1. No checksums. Read as it is.
 //! 2. `sha256` in the metadata: a checksum of each tensor's bytes, and one of the header.
@@ -13,9 +13,9 @@ pub(super) const VERSION: u64 = 2;
 pub(super) const UNSEALED_VERSION: u64 = 1;
 /// The key of our metadata within the file's.
 pub(super) const KEY: &str = "remat";
-/// What precedes names of parameters and buffers.
+/// The prefix of names of parameters and buffers.
 pub(super) const MODEL: &str = "model.";
-/// What precedes names of an optimiser's state.
+/// The prefix of names of an optimiser's state.
 pub(super) const OPTIMIZER: &str = "optimizer.";
 
 pub(super) fn bad(text: impl Into<String>) -> Error {

@@ -3,9 +3,9 @@
 //! A checkpoint is `checkpoint.safetensors` in a directory. Parameters and buffers are tensors `model.<name>`, the
 //! optimiser's state `optimizer.<name>`; all else is JSON under the key `remat` of the file's `__metadata__`, with a
 //! version. Writing streams one tensor at a time to a file beside, which then replaces the old one: a reader sees the old
-//! checkpoint or the new one, whatever happens and whoever else writes. Reading trusts nothing: that it is a file, and sizes
-//! against it, are checked before anything is allocated for them, a checksum is checked for every byte, and the whole of it
-//! before anything of the model changes.
+//! checkpoint or the new one, whatever happens and whoever else writes. Reading trusts nothing. It checks that the path is a
+//! file, and checks sizes against the file before it allocates memory for them. A checksum covers every byte. The model
+//! changes only after the whole file has been checked.
 
 mod format;
 mod publish;
@@ -25,7 +25,7 @@ use crate::{LoaderPosition, Module, Optimizer, Rng, Schedule};
 /// The file's name within its directory.
 pub const FILE_NAME: &str = "checkpoint.safetensors";
 
-/// What a training run is beside tensors.
+/// The state of a training run beside tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TrainState {
     /// Steps done.
@@ -55,7 +55,7 @@ pub struct Checkpoint {
     pub optimizer: Option<OptimizerState>,
 }
 
-/// What a checkpoint holds of an optimiser.
+/// An optimiser's part of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizerState {
     /// As [`Optimizer::options`] gave them.
@@ -96,14 +96,14 @@ impl Checkpoint {
         dir.as_ref().join(FILE_NAME).symlink_metadata().is_ok()
     }
 
-    /// Reads the checkpoint in `dir`. Errors: Io; Format, naming the file and the tensor or field, for a file that is none, or
-    /// of which a bit is not as it was saved.
+    /// Reads the checkpoint in `dir`. Errors: Io; Format, naming the file and the tensor or field, for a file that is no
+    /// checkpoint, or in which a bit differs from the saved one.
     pub fn load(dir: impl AsRef<Path>) -> Result<Checkpoint> {
         read::read(&dir.as_ref().join(FILE_NAME))
     }
 
     /// Puts model and optimiser into the state of the checkpoint. Both must have exactly the names, shapes and dtypes
-    /// that were saved; of what is divided among ranks each takes its part.
+    /// that were saved; of a divided entry each rank takes its part.
     ///
     /// Errors, after which nothing has changed: Value, naming all that does not fit; Budget if old and new state do not
     /// fit together; Format or Value for options of another optimiser.

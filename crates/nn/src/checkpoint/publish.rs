@@ -34,14 +34,14 @@ pub(super) fn begin(dir: &Path) -> io::Result<NamedTempFile> {
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let file = builder.tempfile_in(dir)?;
-    // without locks nobody removes it, and it is written all the same
+    // a system without locks removes no file, and the file is written all the same
     let _ = file.as_file().try_lock();
     // housekeeping: a failure harms no checkpoint
     let _ = sweep(dir, file.as_file().metadata()?.modified()?);
     Ok(file)
 }
 
-/// Makes what was written the checkpoint of `dir`, in one step; then it is on the disk, as is its name.
+/// Makes the written file the checkpoint of `dir`, in one step. Then the file and its name are on the disk.
 pub(super) fn publish(file: NamedTempFile, dir: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(dir.join(FILE_NAME)).map_err(|e| e.error)?;
@@ -63,7 +63,7 @@ fn make(dir: &Path) -> io::Result<()> {
 fn sweep(dir: &Path, now: SystemTime) -> io::Result<()> {
     for entry in fs::read_dir(dir)?.flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix()));
-        // a link is no file: what it points to is not looked at
+        // a link is no file: its target is not looked at
         if !is_ours || !entry.file_type().is_ok_and(|t| t.is_file()) {
             continue;
         }
@@ -75,7 +75,7 @@ fn sweep(dir: &Path, now: SystemTime) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nobody holds the lock on a file. A system without locks says no.
+/// True if nobody holds the lock on a file; false on a system without locks.
 fn is_abandoned(path: &Path) -> bool {
     match File::open(path).map(|f| f.try_lock()) {
         Ok(Ok(())) => true,

@@ -19,7 +19,7 @@ use crate::{Module, Optimizer, Parameter, state};
 /// The header's length is a multiple of this, so that tensors are aligned for readers that map the file.
 const HEADER_ALIGN: usize = 8;
 
-/// Writes the state of a run; of what is divided among ranks all of them call it, and the first writes.
+/// Writes the state of a run. If ranks divide the state, all of them call this function, and the first writes.
 pub(super) fn write(
     dir: &Path,
     model: &dyn Module,
@@ -36,7 +36,7 @@ pub(super) fn write(
     let group = state::group_of(tensors.values()).map_err(told)?;
     let is_writer = group.as_ref().is_none_or(|g| Taker::First.is_rank_of(g));
     let mut file = None;
-    // What failed of which nobody was told may be a step that this state lacks.
+    // A failure that no call has reported yet may belong to a step that this state lacks.
     let begun = state::sync(&model.named_state()).and_then(|()| {
         if is_writer {
             file = Some(Writing::begin(dir, &tensors, &mut meta).map_err(told)?);

@@ -159,8 +159,8 @@ impl DataLoader {
         Ok(Some(tensors))
     }
 
-    /// Waits until all that may be prepared ahead of the next batch of this epoch is there, so that what it takes of the budget does
-    /// not depend on how the threads run: for a rehearsal, whose peak is to be that of every run. Begins no epoch.
+    /// Waits until all batches that may be prepared ahead are ready. Then their share of the budget does not depend on the timing
+    /// of threads. A rehearsal calls this, so that its peak is the peak of every run. Begins no epoch.
     ///
     /// Errors: those with which this thread's waits are to end.
     pub fn wait_for_prefetch(&self) -> Result<()> {

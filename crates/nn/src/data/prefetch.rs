@@ -24,7 +24,7 @@ const BUDGET_SHARE: usize = 4;
 /// A batch, or why there is none.
 pub(super) type Prepared = Result<Vec<HostTensor>>;
 
-/// What is to be prepared.
+/// A batch to prepare.
 pub(super) struct Job {
     pub(super) dataset: Arc<dyn Dataset>,
     pub(super) order: Order,
@@ -88,7 +88,7 @@ impl Ring {
         self.ahead = self.ahead.min(self.charged.len());
     }
 
-    /// The device has ended a charge: what it was for is let go.
+    /// The device has ended a charge: releases the batch that it was for.
     fn end(&mut self, id: u64) {
         self.charged.remove(&id);
         self.idle.retain(|h| h.id != id);
@@ -101,7 +101,8 @@ impl Ring {
     }
 }
 
-/// What the threads, the consumer and the device share. The device knows it weakly: charges lie in it.
+/// The state that the threads, the consumer and the device share. The device holds a weak reference, since the state holds
+/// charges on the device.
 #[derive(Default)]
 struct State {
     ring: Mutex<Ring>,
@@ -192,7 +193,7 @@ impl Drop for Prefetch {
         self.shared.state.lock().stop = true;
         self.shared.state.changed.notify_all();
         let threads = &mut self.threads;
-        // a worker catches what its dataset panics with, so there is nothing to learn here
+        // a worker catches panics of its dataset, so there is no error to read here
         interrupt::aside(|| threads.drain(..).for_each(|t| drop(t.join())));
     }
 }
@@ -206,7 +207,7 @@ impl Shared {
             if has_ended || waiting.is_refused {
                 ring.shrink();
             }
-            // what cannot be charged waits for nobody but the consumer
+            // a batch that cannot be charged waits only for the consumer
             if i == ring.taken || !(has_ended || waiting.is_refused) {
                 let held = waiting.held.filter(|_| !has_ended);
                 let is_refused = waiting.is_refused || has_ended;

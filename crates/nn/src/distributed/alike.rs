@@ -1,5 +1,5 @@
-//! What ranks must have alike, compared on the host before anything moves between them: a bucket of another rank's gradients has the same
-//! length as often as not.
+//! Properties that must be equal on all ranks. The ranks compare them on the host before they exchange tensors: a bucket of
+//! another rank's gradients often has the same length by chance.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use crate::Parameter;
 
-/// What this rank has, as lines of text.
+/// This rank's properties, as lines of text.
 #[derive(Default)]
 pub(super) struct Alike(Vec<String>);
 
@@ -31,8 +31,8 @@ impl Alike {
         self
     }
 
-    /// Compares it with that of all ranks, while no collective waits on these devices. `mine` is what this rank has to say against the call
-    /// itself.
+    /// Compares the properties with those of all ranks, while no collective waits on these devices. `mine` is this rank's own
+    /// error about the call.
     ///
     /// Errors: `mine`; Peer, which names the first that differs and whose it is, if ranks differ, failed, or do not come.
     pub(super) fn check<'d>(

@@ -24,8 +24,8 @@ fn conjugate(
     all.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "a custom function has outputs"))
 }
 
-/// `x`, which all ranks have alike, where each goes on with its part of what is computed of it; the gradient is the sum of all ranks'
-/// (the `f` of Shoeybi et al., 2019). All ranks call it.
+/// `x`, which is equal on all ranks. Each rank then computes its own part from it. The gradient is the sum of all ranks'
+/// gradients (the `f` of Shoeybi et al., 2019). All ranks call it.
 ///
 /// Errors: on the device (Peer), in the backward pass: a rank failed, does not come, or calls something else.
 ///
@@ -33,7 +33,7 @@ fn conjugate(
 /// # use remat_nn::distributed::{enter_parallel, leave_parallel, threads};
 /// # use remat_runtime::{Device, DeviceOptions};
 /// # use remat_tensor::Tensor;
-/// // y = a x + b x, of which rank 0 has a = 2 and rank 1 has b = 3
+/// // y = a x + b x: rank 0 has a = 2 and rank 1 has b = 3
 /// let seen = threads::run(2, |ranks| {
 ///     let device = Device::cpu(DeviceOptions { ranks: Some(ranks.clone()), ..Default::default() })?;
 ///     let x = Tensor::new(&device, &[4.0], [1])?.requires_grad()?;

@@ -18,11 +18,11 @@ pub struct DataParallelOptions {
     /// nothing would be reduced before the end of a pass, and a bucket lies beside its gradients. Default: 10 MiB, as MegEngine's
     /// `AllreduceCallback`.
     pub bucket_bytes: usize,
-    /// A parameter of which no rank has a gradient keeps none, as in one process; the ranks ask each other after each pass, which
-    /// waits for the device. Without it such a gradient is zeros. A compiled step cannot ask: there it is for steps that use every
-    /// parameter on every rank. Default: false.
+    /// If true, a parameter without a gradient on any rank keeps none, as in one process. The ranks then ask each other after
+    /// each pass, which waits for the device. If false, such a gradient is zeros. A compiled step cannot ask, so with this option
+    /// it must use every parameter on every rank. Default: false.
     pub find_unused: bool,
-    /// What each rank keeps of the reduced gradients. Default: all.
+    /// The part of the reduced gradients that each rank keeps. Default: all.
     pub gradients: Gradients,
 }
 
@@ -82,15 +82,15 @@ struct Pass {
     /// A pass of this rank alone, whose loss was divided, is under way.
     is_counted: bool,
     alone: Alone,
-    /// What was accumulated before the pass.
+    /// The gradients accumulated before the pass.
     before: Vec<Option<Tensor>>,
-    /// What was there before the pass and is all ranks' together: of an earlier one.
+    /// The reduced gradients of an earlier pass, which were there before this one.
     whole: Vec<Option<Tensor>>,
     /// Gradients that wait for their bucket.
     ready: Vec<Option<Tensor>>,
     /// Gradients that came in this pass.
     came: Vec<bool>,
-    /// What has been reduced.
+    /// The gradients reduced so far.
     reduced: Vec<Option<Tensor>>,
     /// Buckets that were reduced.
     done: usize,
@@ -101,8 +101,8 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl DataParallel {
-    /// Makes every rank's parameters and buffers those of rank 0, and listens to gradients of what is trained. All ranks call it, with
-    /// modules of the same structure and with the same options, which they compare first.
+    /// Copies parameters and buffers of rank 0 to every rank, and hooks the gradients of trained parameters. All ranks call this
+    /// function, with modules of the same structure and with the same options. The ranks compare these first.
     ///
     /// Errors: Value for a bucket of 0 bytes, and for a device without ranks; Peer if ranks differ, naming what does: an option, or name,
     /// dtype, shape or place of a parameter, or whether it is frozen. Budget as a copy of the largest parameter.
@@ -114,7 +114,7 @@ impl DataParallel {
             .option("gradients", format_args!("{:?}", options.gradients))
             .parameters(named.iter().chain(&buffers).map(|(name, p)| (name, p)))
             .check("data_parallel", group, named.iter().map(|(_, p)| p.device()), check(&named, group, options))?;
-        // of what is divided a `FullySharded` makes the same on all ranks, and reduces the gradients
+        // `FullySharded` makes divided parameters equal on all ranks, and reduces their gradients
         let (divided, named): (Vec<_>, Vec<_>) = named.into_iter().partition(|(_, p)| p.division().is_some());
         let (names, parameters): (Vec<String>, Vec<Parameter>) = named.into_iter().unzip();
         let divided: Vec<Parameter> = divided.into_iter().map(|(_, p)| p).collect();
@@ -305,7 +305,7 @@ impl Pass {
         for (i, p) in self.parameters.iter().enumerate() {
             match p.has_reduced_grad() {
                 true => self.whole[i] = p.take_grad(),
-                // the sum with what was accumulated is what is reduced
+                // the sum of the pass and the accumulated gradient is reduced
                 false => self.before[i] = p.take_grad(),
             }
         }
@@ -320,7 +320,7 @@ impl Pass {
         self.done = 0;
     }
 
-    /// What a gradient counts if it is of a pass of this rank alone that is not known to be divided.
+    /// The share of a gradient from a pass of this rank alone, if the pass is not known to be divided.
     fn share(&self, g: &Tensor) -> Result<Option<Tensor>> {
         let is_whole = !self.is_active && !self.is_counted && self.alone.is_on();
         let _quiet = no_grad();

@@ -5,7 +5,8 @@
 //! tape, whose backward function gathers, makes the layer's forward pass again with a tape of its own, and passes through that. What
 //! comes out of the layer, forward and backward, is kept and never made again, for that would need the parameters that were let go.
 //!
-//! The second forward pass is as the first: it has the same random keys, and buffers as they were; what it does to those is undone.
+//! The second forward pass is as the first: it has the same random keys, and the earlier buffers. Its changes of buffers are
+//! undone.
 
 use std::sync::Arc;
 
@@ -23,9 +24,9 @@ use crate::{Layer, Mode, Module, Parameter, Role, Visit, Visitor, Walk};
 
 const NAME: &str = "fully_sharded";
 
-/// A layer of which each rank keeps its part of every parameter (ZeRO stage 3, Rajbhandari et al., SC 2020, section 5.3; Zhao et al.,
-/// VLDB 2023): the whole parameters are gathered before its forward pass and let go after it, and again for the backward pass, whose
-/// gradients are reduced to the ranks that keep the parts.
+/// A layer with divided parameters: each rank keeps its part of every parameter (ZeRO stage 3, Rajbhandari et al., SC 2020,
+/// section 5.3; Zhao et al., VLDB 2023): The layer gathers whole parameters before its forward pass and releases them after it.
+/// It gathers them again for the backward pass, and reduces the gradients to the ranks that keep the parts.
 ///
 /// An optimiser over [`Module::named_parameters`] has the state of the parts, and moves them. The loss goes backward with
 /// [`DataParallel`](super::DataParallel), made of the whole network after its layers were wrapped: it makes gradients those of the mean
@@ -70,7 +71,7 @@ struct Part {
 }
 
 impl Part {
-    /// Rank 0's value, divided. Errors: Value for what is divided already; Budget; Peer.
+    /// Rank 0's value, divided. Errors: Value for a parameter that is already divided; Budget; Peer.
     fn new(name: &str, whole: Parameter, group: &Communicator) -> Result<Part> {
         if whole.division().or(whole.part().as_ref().and_then(Parameter::division)).is_some() {
             return Err(Error::new(ErrorKind::Value, format!("parameter `{name}` is divided already")).with_op(NAME));
@@ -158,7 +159,7 @@ impl<L: Layer + 'static> FullySharded<L> {
     }
 }
 
-/// What a layer's pass depends on beside its input and parameters, as it was before.
+/// The earlier values of the state on which a layer's pass depends, beside its input and parameters.
 struct Before {
     buffers: Vec<(Parameter, Tensor)>,
     modes: Vec<bool>,

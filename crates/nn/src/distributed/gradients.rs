@@ -1,4 +1,4 @@
-//! Gradients of which each rank keeps its part.
+//! Divided gradients: each rank keeps its part.
 //!
 //! A bucket is laid out by ranks: first rank 0's parts of all its gradients, then rank 1's, each with zeros behind its end. So what a
 //! reduction scatters to a rank is, one behind the other, the very parts that it moves, and no rank ever has the sum of another's.
@@ -10,7 +10,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use crate::Parameter;
 
-/// What a rank keeps of the gradients that [`DataParallel`](super::DataParallel) has reduced.
+/// The part that a rank keeps of the gradients that [`DataParallel`](super::DataParallel) has reduced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gradients {
     /// All of them.

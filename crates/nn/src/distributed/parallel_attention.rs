@@ -117,7 +117,7 @@ impl ParallelAttention {
         self.qkv.weight.group()
     }
 
-    /// Of what broadcasts to `[n, heads, tq, tk]`, what is for this rank's heads.
+    /// The part for this rank's heads of a tensor that broadcasts to `[n, heads, tq, tk]`.
     #[track_caller]
     fn of_own_heads(&self, x: &Tensor) -> Result<Tensor> {
         let all = self.heads * self.group().size();

@@ -13,8 +13,8 @@ pub struct ColumnParallelOptions {
     /// All ranks get the whole output, `[.., out]`; else each has its part, `[.., out / ranks]`, which a [`RowParallelLinear`] takes.
     /// Default: false.
     pub gather_output: bool,
-    /// Blocks that the outputs are made of, one behind the other, of which each rank has a part: 3 for `q, k, v` in one layer, 2 for
-    /// the halves of a gated one. Default: 1.
+    /// The number of consecutive blocks of outputs. Each rank has a part of each block. 3 for `q, k, v` in one layer, 2 for the
+    /// halves of a gated one. Default: 1.
     pub blocks: usize,
 }
 
@@ -95,7 +95,7 @@ impl ColumnParallelLinear {
             let text = format!("{} ranks do not divide {outputs} outputs{blocks}", group.size());
             return Err(Error::new(ErrorKind::Value, text).with_op("linear"));
         }
-        let part = |p: &Parameter| Divided::of(p, 0, options.blocks, group);
+        let part = |p: &Parameter| Divided::from_whole(p, 0, options.blocks, group);
         let (weight, bias) = (part(&whole.weight)?, whole.bias.as_ref().map(part).transpose()?);
         Ok(ColumnParallelLinear { label: Label::new("linear"), weight, bias, options })
     }
@@ -183,7 +183,7 @@ impl RowParallelLinear {
             let text = format!("{} ranks do not divide {inputs} inputs", group.size());
             return Err(Error::new(ErrorKind::Value, text).with_op("linear"));
         }
-        let weight = Divided::of(&whole.weight, 1, 1, group)?;
+        let weight = Divided::from_whole(&whole.weight, 1, 1, group)?;
         Ok(RowParallelLinear { label: Label::new("linear"), weight, bias: whole.bias.clone(), options })
     }
 }

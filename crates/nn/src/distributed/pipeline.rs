@@ -14,9 +14,9 @@ use crate::Layer;
 /// and 2021.)
 ///
 /// The gradients, and so the weights, have the bits of one process that takes the same micro-batches one after the other
-/// ([`Accumulate`](crate::Accumulate)), under every [`PipelineSchedule`]. What a stage receives is a leaf that no budget can evict but to
-/// a spill file; what it makes of it is evicted and made again as always. A stage may itself lie on several ranks, which have the same
-/// place in groups of their own ([`Communicator::split`]).
+/// ([`Accumulate`](crate::Accumulate)), under every [`PipelineSchedule`]. The input that a stage receives is a leaf: a budget may
+/// spill it to a file, but not drop it. Other tensors of the stage are evicted and recomputed as always. A stage may itself lie
+/// on several ranks, which have the same place in their own groups ([`Communicator::split`]).
 ///
 /// ```
 /// # use remat_nn::distributed::{Pipeline, threads};
@@ -44,7 +44,7 @@ pub struct Pipeline<S> {
     stage: S,
     device: Device,
     group: Communicator,
-    /// What ranks tell each other on the threads of their programs.
+    /// The communicator for messages between the threads of the ranks' programs.
     facts: Communicator,
     schedule: PipelineSchedule,
 }
@@ -53,7 +53,7 @@ pub struct Pipeline<S> {
 const FACT_BYTES: usize = 256;
 
 impl<S: Layer> Pipeline<S> {
-    /// A pipeline of which this rank has `stage`, on `device`. All ranks call it.
+    /// A pipeline. This rank has `stage`, on `device`. All ranks call this function.
     ///
     /// Errors: Value for a device that was opened without [`DeviceOptions::ranks`](remat_runtime::DeviceOptions::ranks) where there are
     /// several; Peer if a rank failed, does not come, or has another schedule.
@@ -113,7 +113,7 @@ impl<S: Layer> Pipeline<S> {
     }
 }
 
-/// What a stage holds of a micro-batch.
+/// The tensors of a micro-batch that a stage holds.
 #[derive(Default)]
 struct Held {
     /// From the stage before; a leaf, for its gradient.
@@ -139,7 +139,7 @@ struct Pass<'p, S, I, L> {
     told: Told,
 }
 
-/// What two ranks agree on with the first micro-batch.
+/// The dtype and shape on which two ranks agree with the first micro-batch.
 #[derive(Default)]
 struct Told {
     fact: Option<Fact>,
@@ -292,13 +292,13 @@ where
         Tensor::receive(&self.pipeline.device, from, fact.dtype, fact.shape.clone(), &self.pipeline.group)
     }
 
-    /// What the ranks of a link must call alike before the first message.
+    /// The call that both ranks of a link must make before the first message.
     fn call(&self) -> Call {
         let name = if self.is_training { "backward" } else { "forward" };
         Call::named(format!("pipeline {name} of {} micro-batches, {:?}", self.micro_batches, self.pipeline.schedule))
     }
 
-    /// Tells the stage behind what comes. Errors: Peer; Shape for more axes than there is room for.
+    /// Tells the next stage the dtype and shape to come. Errors: Peer; Shape for more axes than there is room for.
     fn tell(&mut self, y: &Tensor) -> Result<()> {
         let text = text_of(y.dtype(), y.shape());
         let mut bytes = [0; FACT_BYTES];
@@ -313,7 +313,7 @@ where
         Ok(())
     }
 
-    /// Hears from the stage before what comes. Errors: Peer.
+    /// Receives the dtype and shape to come from the previous stage. Errors: Peer.
     fn hear(&mut self) -> Result<()> {
         let mut bytes = [0; FACT_BYTES];
         self.heard.is_over = true;

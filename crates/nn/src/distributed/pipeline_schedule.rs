@@ -1,10 +1,10 @@
 //! The order in which a stage of a pipeline computes and exchanges messages.
 //!
-//! A message is a meeting: neither side goes on before both have come. So the two ends of a link must agree on the order of all
-//! messages on it, forth and back, and no circle of ranks may wait for one another. One forward and one backward in turn,
-//! written down as the papers do, deadlocks: a stage would send an output to one that is about to send a gradient back. Here a stage
-//! asks for the gradient first and sends the output then: the order of every link is `F0 .. Fw B0 Fw+1 B1 ..`, of which the stage
-//! behind sees the outputs one earlier than it sends gradients. A test plays all small pipelines through.
+//! Sender and receiver of a message wait for each other. So the two ends of a link must agree on the order of all messages in
+//! both directions, and ranks must not wait in a circle. One forward and one backward in turn, written down as the papers do,
+//! deadlocks: a stage would send an output to a stage that is about to send a gradient back. Here a stage first receives the
+//! gradient and then sends the output. The order of every link is `F0 .. Fw B0 Fw+1 B1 ..`: the later stage receives each output
+//! one step before it sends a gradient. A test plays all small pipelines through.
 
 /// In which order a [`Pipeline`](super::Pipeline) takes the passes of its micro-batches. Both give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum PipelineSchedule {
     OneForwardOneBackward,
 }
 
-/// What a stage does for micro-batch `i`.
+/// An action of a stage for micro-batch `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     /// Takes its input from the stage before.
@@ -111,7 +111,8 @@ mod tests {
         }
     }
 
-    /// Plays all stages through with messages that are meetings; how many moves were left when nobody could go on.
+    /// Plays all stages through, where sender and receiver wait for each other. Returns the number of moves left when no stage
+    /// could go on.
     fn left_over(all: &[Vec<Move>]) -> usize {
         let mut at = vec![0; all.len()];
         loop {

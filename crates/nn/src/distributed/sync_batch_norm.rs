@@ -45,11 +45,11 @@ impl<const D: usize> SyncBatchNorm<D> {
 
     /// As [`SyncBatchNorm::new`] with options. Errors: as [`BatchNorm::with`].
     pub fn with(cx: &mut InitCx, channels: usize, options: BatchNormOptions, group: &Communicator) -> Result<Self> {
-        Ok(SyncBatchNorm::of(BatchNorm::with(cx, channels, options)?, group))
+        Ok(SyncBatchNorm::from_batch_norm(BatchNorm::with(cx, channels, options)?, group))
     }
 
     /// A layer that takes the statistics of these ranks from now on.
-    pub fn of(layer: BatchNorm<D>, group: &Communicator) -> Self {
+    pub fn from_batch_norm(layer: BatchNorm<D>, group: &Communicator) -> Self {
         layer.statistics_group.set(Some(group));
         SyncBatchNorm(layer)
     }

@@ -1,4 +1,4 @@
-//! Distributions of numbers of both signs, and what is made of the normal one.
+//! Distributions of numbers of both signs, and transformations of the normal one.
 
 use std::f64::consts::{LN_2, PI};
 

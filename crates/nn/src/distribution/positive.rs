@@ -16,7 +16,7 @@ located! {
 /// The exponential distribution.
 #[derive(Clone, Debug)]
 pub struct Exponential {
-    /// The rate, of which the mean is the inverse.
+    /// The rate: the inverse of the mean.
     pub rate: Tensor,
 }
 

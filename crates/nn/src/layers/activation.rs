@@ -76,7 +76,7 @@ impl Layer for Identity {
 #[derive(Clone, Copy, Debug, Module)]
 #[module(crate = crate)]
 pub struct LeakyRelu {
-    /// What negative elements are multiplied by.
+    /// The factor of negative elements.
     pub slope: f64,
 }
 

@@ -67,8 +67,8 @@ impl MultiHeadAttention {
         self.out.forward(&y)
     }
 
-    /// The output for places `x: [n, t, d]` behind those of a cache, to which their keys and values are added; a place sees itself
-    /// and what comes before. Errors: also Shape where the cache has no room.
+    /// The output for places `x: [n, t, d]` behind those of a cache, to which their keys and values are added; a place sees
+    /// itself and the places before it. Errors: also Shape where the cache has no room.
     #[track_caller]
     pub fn forward_cached(&self, x: &Tensor, cache: &KvCache) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
@@ -93,14 +93,15 @@ impl MultiHeadAttention {
     }
 }
 
-/// What `heads` heads give, side by side, from `q, k, v` side by side.
+/// The outputs of `heads` heads, side by side, from `q, k, v` side by side.
 #[track_caller]
 pub(crate) fn attend_heads(qkv: Tensor, heads: usize, attend: Attend<'_>) -> Result<Tensor> {
     let (qkv, beside) = by_heads(&qkv, heads)?;
     qkv.self_attention(attend)?.reshape(&beside)
 }
 
-/// The same of places behind those of a cache, to which their keys and values are added; a place sees itself and what comes before.
+/// The same of places behind those of a cache, to which their keys and values are added; a place sees itself and the places
+/// before it.
 #[track_caller]
 pub(crate) fn attend_cached(qkv: Tensor, heads: usize, cache: &KvCache) -> Result<Tensor> {
     let (qkv, beside) = by_heads(&qkv, heads)?;
@@ -110,7 +111,7 @@ pub(crate) fn attend_cached(qkv: Tensor, heads: usize, cache: &KvCache) -> Resul
     part(0)?.attention(&k, &v, attend)?.reshape(&beside)
 }
 
-/// `[n, t, 3 d]` as `[n, t, 3, heads, d / heads]`, and the extents `[n, t, d]` of what comes of it.
+/// `[n, t, 3 d]` as `[n, t, 3, heads, d / heads]`, and the extents `[n, t, d]` of the result.
 #[track_caller]
 fn by_heads(qkv: &Tensor, heads: usize) -> Result<(Tensor, [isize; 3])> {
     let [n, t, all] = extents(qkv, "attention")?;

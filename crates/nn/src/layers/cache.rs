@@ -6,8 +6,9 @@ use remat_types::{DType, Error, ErrorKind, Result};
 
 use crate::{Arg, Init, InitCx, Module, Parameter, update};
 
-/// The keys and values of one attention, of a text that grows: room for `places` of them, of which the first [`KvCache::len`]
-/// are there. What is appended is written in place, and what attention gets are views: a step costs what it adds.
+/// The keys and values of one attention over a text that grows. The cache has room for `places` of them, and the first
+/// [`KvCache::len`] are there. New ones are written in place, and attention reads views. So the cost of a step depends only
+/// on the places that it adds.
 ///
 /// Both lie in the device's arena under its budget from the beginning, `2 n places heads d` numbers.
 ///

@@ -13,7 +13,7 @@ pub struct ConvOptions<const D: usize> {
     pub stride: Extents<D>,
     /// Zeros around the input (transposed: places cut off the sides of the output). Default: 0.
     pub padding: Padding<D>,
-    /// What the padding is. Default: zeros; a transposed convolution takes no other.
+    /// The values of the padding. Default: zeros; a transposed convolution takes no other.
     pub padding_mode: PadMode,
     /// Places from one tap to the next. Default: 1.
     pub dilation: Extents<D>,
@@ -61,7 +61,7 @@ pub struct Conv<const D: usize> {
     pub bias: Option<Parameter>,
     #[module(skip)]
     taps: ConvParams<D>,
-    /// What is put around the input before the operator sees it, unless that is zeros.
+    /// The padding around the input before the operator sees it, unless it is zeros.
     #[module(skip)]
     around: Option<(Padding<D>, PadMode)>,
 }

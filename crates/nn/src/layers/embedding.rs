@@ -110,7 +110,7 @@ impl Layer for Embedding {
 /// Which [`EmbeddingBag`]. The default: means, begun as standard normal, without a row for padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingBagOptions {
-    /// What a bag's rows become.
+    /// The function of a bag's rows.
     pub mode: BagMode,
     /// How the table begins.
     pub init: Init,

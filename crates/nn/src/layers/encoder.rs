@@ -20,7 +20,7 @@ pub enum FeedForwardActivation {
     Gelu,
 }
 
-/// How a block is made. The default is PyTorch's, and the paper's (Vaswani et al., 2017): norms behind what is added.
+/// How a block is made. The default is PyTorch's, and the paper's (Vaswani et al., 2017): norms after the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Params)]
 #[op(default)]
 pub struct BlockOptions {
@@ -30,7 +30,7 @@ pub struct BlockOptions {
     pub dropout: f64,
     /// The function between the layers.
     pub activation: FeedForwardActivation,
-    /// Norms stand before what they normalise for, not behind what is added.
+    /// Norms come before attention and linear layers, not after the sum.
     pub norm_first: bool,
     /// Of the norms.
     pub eps: f64,
@@ -48,7 +48,7 @@ impl Default for BlockOptions {
     }
 }
 
-/// What blocks of both kinds have: two layers with a function between them, and what they drop.
+/// The common part of both kinds of blocks: two layers with a function between them, and dropout.
 #[derive(Module)]
 #[module(crate = crate)]
 struct FeedForward {
@@ -111,7 +111,7 @@ fn attention(cx: &mut InitCx, d: usize, heads: usize, options: &BlockOptions) ->
     CrossAttention::with(cx, d, heads, attention)
 }
 
-/// A block of an encoder: attention of a text to itself and two linear layers, each added to what it gets and normalised;
+/// A block of an encoder: attention of a text to itself and two linear layers, each added to its input and normalised;
 /// `x, y: [n, t, d]`. Errors: as [`CrossAttention`].
 ///
 /// ```
@@ -210,8 +210,8 @@ impl DecoderBlock {
         })
     }
 
-    /// The output for a text, where `own` says what a place sees of it ([`Attend::CAUSAL`] in most decoders) and `other` what it
-    /// sees of the encoder's output.
+    /// The output for a text. `own` selects the places of the text that a place sees ([`Attend::CAUSAL`] in most decoders), and
+    /// `other` those of the encoder's output.
     #[track_caller]
     pub fn forward_with(&self, x: &Tensor, memory: &Tensor, own: Attend<'_>, other: Attend<'_>) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
@@ -225,7 +225,7 @@ impl DecoderBlock {
 }
 
 /// Blocks of an encoder, blocks of a decoder, and a norm behind each: `source: [n, tk, d]` and `target: [n, t, d]` to
-/// `[n, t, d]` (Vaswani et al., 2017). A place of the target sees itself and what comes before.
+/// `[n, t, d]` (Vaswani et al., 2017). A place of the target sees itself and the places before it.
 ///
 /// ```
 /// use remat_nn::{BlockOptions, EncoderDecoder, InitCx};
@@ -267,7 +267,7 @@ impl EncoderDecoder {
         })
     }
 
-    /// What the encoder gives for `source`, whose places see those where `mask` is true: bools that broadcast to
+    /// The output of the encoder for `source`. A place sees the places where `mask` is true: bools that broadcast to
     /// `[n, heads, tk, tk]`. Errors: as [`CrossAttention`].
     #[track_caller]
     pub fn encode(&self, source: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
@@ -280,7 +280,7 @@ impl EncoderDecoder {
         self.encoder_norm.forward(&x)
     }
 
-    /// What the decoder gives for `target` and what the encoder gave. Errors: as [`CrossAttention`].
+    /// The output of the decoder for `target` and the encoder's output `memory`. Errors: as [`CrossAttention`].
     #[track_caller]
     pub fn decode(&self, target: &Tensor, memory: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());

@@ -168,7 +168,7 @@ impl<const D: usize> Layer for BatchNorm<D> {
             if !track_running_stats {
                 return Ok(batch.y);
             }
-            // what is run without gradients leads to no step that could fail
+            // a pass without gradients leads to no step that could fail
             let is_of_step = is_recording();
             let _quiet = no_grad();
             let share = self.share(batch.mean.dtype(), is_of_step)?;

@@ -73,7 +73,7 @@ fn wrong(text: String) -> Error {
 pub struct CosineSimilarity {
     /// The axis; counts from the end if negative. Default: 1.
     pub axis: isize,
-    /// What a norm is at least. Default: 1e-8.
+    /// The lower bound of a norm. Default: 1e-8.
     pub eps: f64,
 }
 

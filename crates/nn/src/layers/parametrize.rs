@@ -48,8 +48,8 @@ pub struct WeightNorm<L> {
 }
 
 impl<L: Layer> WeightNorm<L> {
-    /// Of the parameter of `layer` with this name, whose value stays. Errors: Value for one that is not there or has a rank
-    /// below 2; Budget if what is trained in its place does not fit.
+    /// Parametrises the parameter of `layer` with this name; its value stays. Errors: Value for a parameter that is not
+    /// there or has a rank below 2; Budget if the new trained parameters do not fit.
     pub fn new(layer: L, name: &str) -> Result<Self> {
         let weight = matrix_of(&layer, name)?;
         let value = weight.get()?.detach();

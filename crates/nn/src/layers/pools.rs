@@ -40,7 +40,7 @@ pools! {
     AvgPool, "avg_pool" => |layer, x| x.avg_pool(layer.pooling, layer.divisor), {
         /// How the windows lie.
         pooling: Pooling<D>,
-        /// What a mean divides by.
+        /// The divisor of a mean.
         divisor: Divisor
     };
     /// The `p`-norm of each window of the last `D` axes, [`Tensor::lp_pool`]: `x: [n, c, size..]` to `[n, c, out..]`.
@@ -169,7 +169,7 @@ pub struct Upsample {
     /// Extents of the output, or factors.
     #[module(skip)]
     pub sizes: Sizes,
-    /// What is put between pixels.
+    /// The interpolation between pixels.
     #[module(skip)]
     pub options: InterpolateOptions,
 }

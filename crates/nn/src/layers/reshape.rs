@@ -26,13 +26,13 @@ impl Layer for Flatten {
     }
 }
 
-/// One axis as several: `[n, c h w]` to `[n, c, h, w]`. One of the extents may be -1: what is left. Errors: Axis, Shape.
+/// One axis as several: `[n, c h w]` to `[n, c, h, w]`. One of the extents may be -1: the remaining extent. Errors: Axis, Shape.
 #[derive(Clone, Debug, Module)]
 #[module(crate = crate)]
 pub struct Unflatten {
     /// The axis; counts from the end if negative.
     pub axis: isize,
-    /// What it becomes.
+    /// The new extents.
     pub extents: Vec<isize>,
 }
 

@@ -72,7 +72,7 @@ activations_with! {
     Threshold => threshold {
         /// The threshold. Default: 0.
         threshold: f64 = 0.0,
-        /// What stands for smaller ones. Default: 0.
+        /// The value that replaces smaller elements. Default: 0.
         value: f64 = 0.0
     };
     /// `e^-x / sum e^-x` along an axis. Errors: Axis; DType for an `x` that is no float.

@@ -13,7 +13,7 @@ pub fn bce_with_logits(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<T
     called("bce_with_logits", x, |cx| compose::bce_with_logits(cx, x.clone(), y.clone(), reduction))
 }
 
-/// As [`bce_with_logits`], times the weight of each element, and with `pos_weight` times the loss of what is true:
+/// As [`bce_with_logits`], times the weight of each element, and with `pos_weight` times the loss of true elements:
 /// `-w (pos_weight y ln p + (1 - y) ln(1 - p))`. Both broadcast to the shape of `x`.
 ///
 /// Errors: Shape, DType for inputs that do not fit.
@@ -45,7 +45,7 @@ pub fn bce_with_logits_weighted(
 
 /// Binary cross-entropy of probabilities with targets in 0 ..= 1: `-y ln x - (1 - y) ln(1 - x)`, times the weight of each
 /// element, which broadcasts. A logarithm counts as at least -100, and the derivative divides by at least 1e-12, as in
-/// PyTorch; what is no probability gives NaN. [`bce_with_logits`] is more accurate.
+/// PyTorch; a value outside of 0 ..= 1 gives NaN. [`bce_with_logits`] is more accurate.
 ///
 /// Errors: Shape, DType for inputs that do not fit.
 ///
@@ -66,8 +66,8 @@ pub fn bce(x: &Tensor, y: &Tensor, weight: Option<&Tensor>, reduction: Reduction
 }
 
 /// The focal loss of logits: `-a (1 - q)^gamma ln q`, where `q` is the probability that `sigmoid(x)` gives to the target `y`,
-/// and `a` is `alpha` for what is true and `1 - alpha` else, or 1 without `alpha` (Lin et al., ICCV 2017, equation 5, which
-/// has an `alpha` of 0.25 and a `gamma` of 2).
+/// and `a` is `alpha` for true elements and `1 - alpha` for others, or 1 without `alpha` (Lin et al., ICCV 2017, equation 5,
+/// which has an `alpha` of 0.25 and a `gamma` of 2).
 ///
 /// Errors: Shape, DType if `y` is not like `x`; Value for an `alpha` outside 0 ..= 1 or a negative `gamma`.
 ///

@@ -39,7 +39,7 @@ impl Default for CtcOptions {
 /// # use remat_nn::loss::{self, CtcOptions};
 /// # use remat_tensor::Tensor;
 /// # let device = remat_runtime::Device::cpu(Default::default())?;
-/// // two steps of which a blank, class 0, and a label are as likely: a label in either or both
+/// // two steps in which a blank, class 0, and a label are equally likely: a label in either or both
 /// let logs = Tensor::full(&device, [2, 1, 2], remat_types::DType::F32, 0.5f64.ln())?;
 /// let target = Tensor::new(&device, &[1], [1, 1])?;
 /// let (steps, lengths) = (Tensor::new(&device, &[2], [1])?, Tensor::new(&device, &[1], [1])?);

@@ -70,9 +70,9 @@ pub fn gaussian_nll(
     called("gaussian_nll", x, |cx| compose::gaussian_nll(cx, x.clone(), y.clone(), var.clone(), full, eps, reduction))
 }
 
-/// `e^x - y x` if `log_input`, else `x - y ln(x + eps)`: minus the logarithm of the probability of a count `y`, but for
-/// `ln y!`, of which `full` adds Stirling's approximation `y ln y - y + ln(2 pi y) / 2` where `y > 1`. PyTorch's `eps` is
-/// 1e-8 by default.
+/// `e^x - y x` if `log_input`, else `x - y ln(x + eps)`: minus the logarithm of the probability of a count `y`, without
+/// the term `ln y!`. With `full` the loss adds Stirling's approximation of this term, `y ln y - y + ln(2 pi y) / 2`,
+/// where `y > 1`. PyTorch's `eps` is 1e-8 by default.
 ///
 /// Errors: Shape, DType if `y` is not like `x`.
 ///

@@ -98,7 +98,7 @@ impl BertBlock {
     }
 }
 
-/// What a [`Bert`] reads beside the tokens.
+/// The inputs of a [`Bert`] beside the tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BertInput<'a> {
     /// The kind of segment of each token, `[n, t]` of any integer dtype; the first if there are none.

@@ -18,7 +18,7 @@ pub struct ConvNeXtConfig {
     pub stages: Vec<(usize, usize)>,
     /// Probability with which an image skips the last block in training; earlier ones are skipped less.
     pub drop_path: f64,
-    /// What the factors of what a block adds begin as.
+    /// The initial factors of the term that a block adds.
     pub scale: f64,
     /// Channels of the input.
     pub channels: usize,

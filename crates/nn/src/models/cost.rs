@@ -26,7 +26,7 @@ const PRODUCTS: [&str; 5] = ["attention", "conv2d", "matmul", "matmul_wide", "re
 /// # }
 /// ```
 pub fn multiply_adds(device: &Device, x: &[&Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<u64> {
-    // layers as they were traced: nothing is part of a product that is none
+    // layers as they were traced: no pass has fused another op into a product
     let mut options = CompileOptions::default();
     options.passes.level = 0;
     let mut traced = compile_with(device, options, move |x: &[Tensor]| {

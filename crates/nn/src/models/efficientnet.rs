@@ -20,7 +20,7 @@ pub struct EfficientNetConfig {
     pub dropout: f64,
     /// Probability with which an image skips the last block in training; earlier ones are skipped less.
     pub drop_path: f64,
-    /// Of the normalisations: what is added to the variance, and the weight of a batch in the running statistics.
+    /// Of the normalisations: the term added to the variance, and the weight of a batch in the running statistics.
     pub eps: f64,
     /// See there.
     pub momentum: f64,

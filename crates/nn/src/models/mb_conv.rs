@@ -151,7 +151,7 @@ pub(super) fn drop_path(cx: &mut InitCx, p: f64) -> Result<Option<DropPath>> {
     if p == 0.0 { Ok(None) } else { DropPath::new(p, &mut cx.rng).map(Some) }
 }
 
-/// What a block adds.
+/// The term that a block adds to its input.
 pub(super) fn skipped(y: Tensor, drop_path: Option<&DropPath>) -> Result<Tensor> {
     drop_path.map_or_else(|| Ok(y.clone()), |d| d.forward(&y))
 }

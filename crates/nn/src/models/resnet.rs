@@ -60,8 +60,8 @@ impl Bottleneck {
         Bottleneck::grouped(cx, inputs, width, stride, width, 1)
     }
 
-    /// The same with `inner` channels between the convolutions, of which the second has `groups` groups (ResNeXt; Xie et al.,
-    /// CVPR 2017). Errors: also Value if the groups do not divide them.
+    /// The same with `inner` channels between the convolutions. The second convolution has `groups` groups (ResNeXt; Xie et
+    /// al., CVPR 2017). Errors: also Value if the groups do not divide them.
     pub fn grouped(
         cx: &mut InitCx,
         inputs: usize,

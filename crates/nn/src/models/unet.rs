@@ -47,7 +47,7 @@ impl TwoConvs {
     }
 }
 
-/// A level on the way up: twice the extents by a transposed convolution, beside what was there on the way down.
+/// A level on the way up: twice the extents by a transposed convolution, beside the features of the way down.
 #[derive(Module)]
 #[module(crate = crate)]
 struct Up {

@@ -12,12 +12,12 @@ use super::rule::{self, Rule, Slot, StateSpec};
 pub struct AdafactorOptions {
     /// Learning rate, the largest that a step has. Default: 1e-2.
     pub lr: f64,
-    /// Exponent of the step that gives the share of what is new in the second moment. Default: -0.8.
+    /// Exponent of the step in the share of the new gradient in the second moment. Default: -0.8.
     pub beta2_decay: f64,
     /// The root of what a second moment is at least. Default (`None`): the distance from 1 to the next number of the
     /// parameter's dtype.
     pub eps1: Option<f64>,
-    /// What the root mean square of the parameter is at least. Default: 1e-3.
+    /// The lower bound of the root mean square of the parameter. Default: 1e-3.
     pub eps2: f64,
     /// The largest root mean square of a step. Default: 1.
     pub d: f64,

@@ -12,11 +12,11 @@ use super::rule::{self, Rule, Slot, StateSpec};
 pub struct AdagradOptions {
     /// Learning rate. Default: 1e-2.
     pub lr: f64,
-    /// What the learning rate shrinks by: `lr / (1 + (t - 1) lr_decay)`. Default: 0.
+    /// The decay of the learning rate: `lr / (1 + (t - 1) lr_decay)`. Default: 0.
     pub lr_decay: f64,
     /// L2 penalty. Default: 0.
     pub weight_decay: f64,
-    /// What the sum of squares begins as. Default: 0.
+    /// The initial sum of squares. Default: 0.
     pub initial_accumulator_value: f64,
     /// Added to the root. Default: 1e-10.
     pub eps: f64,

@@ -45,7 +45,7 @@ impl Default for AdamWOptions {
 }
 
 impl AdamWOptions {
-    /// Adam as in `torch.optim.Adam`: no weight decay, and what is set later acts on the gradient.
+    /// Adam as in `torch.optim.Adam`: no weight decay by default; a decay that is set later acts on the gradient.
     pub fn adam() -> Self {
         AdamWOptions { weight_decay: 0.0, decoupled: false, ..AdamWOptions::default() }
     }

@@ -19,14 +19,15 @@ const NORM_EPS: f64 = 1e-6;
 /// same norm: that of the whole. Each gives the norms of its parts, which all add up in the order of ranks, so that every run with as
 /// many ranks has the same bits; those of whole gradients, whose sums are taken in another order, may differ in the last ones.
 ///
-/// Norms and factor are never of 16 bits: a large gradient of f16 is scaled to what it should be, not to 0. Nothing waits for the device. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: the norm says
-/// so. Errors: Value for a `max_norm` that is negative or NaN, or without any gradient.
+/// Norms and factor are never of 16 bits: a large gradient of f16 is scaled to the right value, not to 0. Nothing waits for the
+/// device. A norm that is not finite makes the gradients NaN or zero, as in PyTorch; the returned norm shows it. Errors: Value
+/// for a `max_norm` that is negative or NaN, or without any gradient.
 pub fn clip_grad_norm(parameters: &[Parameter], max_norm: f64) -> Result<Tensor> {
     clip_grad_norm_with(parameters, max_norm, 2.0)
 }
 
-/// As [`clip_grad_norm`] with the `p`-norm, of which infinity is the largest element. Errors: as there, and Value for a `p`
-/// that is not above 0.
+/// As [`clip_grad_norm`] with the `p`-norm. For `p` infinite it is the largest element. Errors: as there, and Value for a
+/// `p` that is not above 0.
 pub fn clip_grad_norm_with(parameters: &[Parameter], max_norm: f64, p: f64) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
         return Err(Error::new(ErrorKind::Value, format!("max_norm is {max_norm}, must not be negative")));
@@ -50,7 +51,7 @@ pub fn clip_grad_norm_with(parameters: &[Parameter], max_norm: f64, p: f64) -> R
     Ok(norm)
 }
 
-/// The `p`-norms of the gradients, of those that are divided the norms of all ranks' parts: `[norms]`.
+/// The `p`-norms of the gradients: `[norms]`. For divided gradients these are the norms of all ranks' parts.
 fn norms(parameters: &[Parameter], p: f64, dtype: DType) -> Result<Tensor> {
     let mut own = Vec::new();
     let mut divided: Vec<(&Communicator, Vec<Tensor>)> = Vec::new();
@@ -101,7 +102,7 @@ fn whole_norm(x: &Tensor, p: f64) -> Result<Tensor> {
     reduced(&size.pow(p)?, ReduceFn::Sum)?.pow(1.0 / p)
 }
 
-/// What has the gradients of these parameters, each once: the parameters themselves, or their parts.
+/// The parameters, or parts of them, that hold gradients; each once.
 fn with_gradients(parameters: &[Parameter]) -> Vec<Parameter> {
     let mut seen = BTreeSet::new();
     let each_once = parameters.iter().filter(|p| seen.insert(p.address()));

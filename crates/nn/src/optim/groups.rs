@@ -20,7 +20,7 @@ struct Group<R> {
 struct Rates {
     /// Of each group.
     own: Vec<f64>,
-    /// What they are scaled by now.
+    /// The present common factor of the rates.
     scale: f64,
 }
 
@@ -222,7 +222,7 @@ impl<R: Rule> Grouped<R> {
     pub(crate) fn step_with(&mut self, more: impl FnOnce() -> Result<()>) -> Result<()> {
         self.groups.iter().try_for_each(|g| lock(&g.rule).check())?;
         let Some(channel) = self.device().map(Device::channel) else { return Ok(()) };
-        // What failed in the step before, or in this one until now.
+        // A failure in the step before, or in this one until now.
         if let Err(e) = channel.check_step() {
             // the caller gives it up with the other ranks
             self.zero_grad();

@@ -1,10 +1,10 @@
 //! Optimisers: what a step does with accumulated gradients.
 //!
-//! A step is one fused op a parameter, in place, whose learning rate is a tensor, so that a schedule makes no new ops.
-//! It happens as a whole or not at all ([`Channel::group`](remat_runtime::Channel::group)): when a gradient failed, or
-//! anything of the step of which nobody was told (a budget too small, a label out of range), or an update would not fit the
-//! budget, every parameter and all state keep their old version; also the step counts of Adam, which live on the device for
-//! that reason.
+//! A step is one fused op a parameter, in place, whose learning rate is a tensor, so that a schedule makes no new ops. It
+//! happens as a whole or not at all ([`Channel::group`](remat_runtime::Channel::group)): Every parameter and all state keep
+//! their old version if a gradient failed, if an unreported failure belongs to the step (a budget too small, a label out of
+//! range), or if an update would not fit the budget. This holds for the step counts of Adam, too, which live on the device
+//! for that reason.
 
 mod accumulate;
 mod adadelta;
@@ -85,7 +85,7 @@ pub trait Optimizer: Send {
     /// The parameters with their names, group by group.
     fn named_parameters(&self) -> Vec<(String, Parameter)>;
 
-    /// The state on the device with its names: `fc.weight.momentum_buffer`. Of what is divided among ranks this rank's part.
+    /// The state on the device with its names: `fc.weight.momentum_buffer`. Of divided state this rank's part.
     fn named_state(&self) -> Vec<(String, Parameter)>;
 
     /// The learning rate of the first group that was given one other than 0.
@@ -134,13 +134,14 @@ pub trait Optimizer: Send {
         Ok(())
     }
 
-    /// The state on the host; of what is divided among ranks the whole, for which all of them call it. Errors: what made it fail; Peer.
+    /// The state on the host; divided state is put together, for which all ranks must call this. Errors: the failure of the
+    /// state; Peer.
     fn state_dict(&self) -> Result<BTreeMap<String, HostTensor>> {
         state::read(&self.named_state())
     }
 
-    /// Replaces the state, as [`Module::load_state_dict`](crate::Module::load_state_dict) does; of what is divided among ranks each
-    /// takes its part of the whole.
+    /// Replaces the state, as [`Module::load_state_dict`](crate::Module::load_state_dict) does; of divided state each rank takes
+    /// its part of the whole.
     fn load_state_dict(&mut self, state: &BTreeMap<String, HostTensor>, strict: bool) -> Result<LoadReport> {
         state::stage(&self.named_state(), state, strict)?.apply()
     }

@@ -5,8 +5,9 @@ use crate::Parameter;
 /// Parameters with their names.
 type Named = Vec<(String, Parameter)>;
 
-/// The parameters whose names match each pattern, and those that match none: one list more than patterns. The first pattern
-/// that matches counts. In a pattern `*` is any text, dots included, and `?` any character: `*.bias`, `block.?.norm*`.
+/// The parameters whose names match each pattern, and those that match none: one more list than there are patterns. The
+/// first pattern that matches counts. In a pattern `*` is any text, dots included, and `?` any character: `*.bias`,
+/// `block.?.norm*`.
 ///
 /// ```
 /// # use remat_nn::{InitCx, Linear, Module, group_by_name};
@@ -35,7 +36,7 @@ pub fn split_decay(parameters: Named) -> (Named, Named) {
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
-    // the last star, and the end of what it stands for
+    // the last star, and the end of the text that it stands for
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {

@@ -1,4 +1,4 @@
-//! How one kind of optimiser moves a parameter, and what it keeps of it.
+//! The rule of one kind of optimiser: the update of a parameter, and the state that it keeps.
 //!
 //! A rule is a struct of options and an op `(param, grad, lr, step?, state..) -> (param, state..)`; [`rule`] writes what all of
 //! them have in common.
@@ -31,7 +31,7 @@ pub trait Rule: Copy + PartialEq + Send + Sync + Serialize + DeserializeOwned + 
         true
     }
 
-    /// What is kept of a parameter of this dtype and shape; nothing if these options need none.
+    /// The states for a parameter of this dtype and shape; empty if these options need none.
     fn state(&self, parameter: &Fact) -> Vec<StateSpec>;
 
     /// Moves the parameter of a slot. `lr` is the learning rate, of rank 0: f64 for a parameter of f64, else f32.
@@ -62,7 +62,7 @@ pub struct StateSpec {
     pub dtype: DType,
     /// Extents.
     pub shape: Shape,
-    /// What all of its elements are at first.
+    /// The initial value of all its elements.
     pub value: f64,
 }
 
@@ -84,7 +84,7 @@ impl StateSpec {
     pub(super) fn make(&self, parameter: &Parameter) -> Result<Parameter> {
         let value = Scalar::Float(self.value);
         let value = Tensor::full(parameter.device(), self.shape.clone(), self.dtype, value)?;
-        // what is kept of each element of a part is a part itself
+        // state with an entry for each element of a part is a part itself
         match parameter.division().filter(|_| self.shape == *parameter.shape()) {
             Some(d) => Parameter::divided(value, Role::Optimizer, d.clone()),
             None => Parameter::with_role(value, Role::Optimizer),
@@ -131,7 +131,7 @@ pub(super) fn apply(op: impl Into<OpRef>, slot: &Slot, specs: &[StateSpec], grad
     update(op, x)
 }
 
-/// What the inference of such an op finds in the options of `R`. Errors: Value.
+/// Checks the options of `R` by the inference of its op. Errors: Value.
 pub(super) fn check<R: Rule>(rule: &R, op: &impl Op) -> Result<()> {
     check_rate(rule.lr())?;
     let (param, lr) = (Fact::new(DType::F32, [1]), Fact::new(DType::F32, Shape::scalar()));
@@ -158,8 +158,8 @@ pub(super) fn check_rate(lr: f64) -> Result<()> {
     Err(Error::new(ErrorKind::Value, format!("the learning rate is {lr}, must be finite and not negative")))
 }
 
-/// An optimiser as data: its name, the struct of its options with their defaults, its op, of which the options but for the
-/// learning rate are the parameters, its name in checkpoints, and the states it keeps.
+/// An optimiser as data: its name, the struct of its options with their defaults, its op, whose parameters are the options
+/// without the learning rate, its name in checkpoints, and the states it keeps.
 macro_rules! rule {
     (
         $(#[$doc:meta])* $optimizer:ident, $options:ident => $op:ident, $name:literal;

@@ -17,7 +17,7 @@ pub struct SgdOptions {
     pub lr: f64,
     /// Decay of the buffer; without it there is no buffer. Default: 0.
     pub momentum: f64,
-    /// What the gradient is reduced by as it enters the buffer, but for a parameter's first. Default: 0.
+    /// The share by which a gradient is reduced as it enters the buffer, except for a parameter's first gradient. Default: 0.
     pub dampening: f64,
     /// L2 penalty. Default: 0.
     pub weight_decay: f64,

@@ -44,7 +44,8 @@ impl OneCycle {
         self.wave(step, max, base, max)
     }
 
-    /// What goes from `first` to `peak` and on to `last`, over `first` again in three phases.
+    /// A value that goes from `first` to `peak` and then to `last`. With three phases it returns to `first` before it goes to
+    /// `last`.
     fn wave(&self, step: u64, first: f64, peak: f64, last: f64) -> f64 {
         let (up, end) = (self.rise * self.steps as f64, self.steps as f64 - 1.0);
         let three = [(up - 1.0, first, peak), (2.0 * up - 2.0, peak, first), (end, first, last)];

@@ -25,7 +25,7 @@ pub enum Schedule {
         lr: f64,
         /// Steps between changes.
         every: u64,
-        /// What a change multiplies by.
+        /// The factor of a change.
         gamma: f64,
     },
     /// `lr gamma^k`, where `k` of the milestones are at or before the step.
@@ -34,7 +34,7 @@ pub enum Schedule {
         lr: f64,
         /// The milestones, in any order.
         at: Vec<u64>,
-        /// What a milestone multiplies by.
+        /// The factor of a milestone.
         gamma: f64,
     },
     /// `min + (lr - min) (1 + cos(pi step / steps)) / 2`, and `min` from `steps` on (Loshchilov and Hutter, ICLR 2017).
@@ -59,7 +59,7 @@ pub enum Schedule {
     Exponential {
         /// The first rate.
         lr: f64,
-        /// What a step multiplies by.
+        /// The factor of a step.
         gamma: f64,
     },
     /// `end + (lr - end) (1 - step / steps)^power`, and `end` from `steps` on.
@@ -78,7 +78,7 @@ pub enum Schedule {
     CosineRestarts {
         /// The first rate of each time.
         lr: f64,
-        /// What each time ends near.
+        /// The value that each period approaches at its end.
         min: f64,
         /// Steps of the first time.
         steps: u64,
@@ -112,7 +112,7 @@ pub enum Schedule {
     Warmup {
         /// Steps of warming up.
         steps: u64,
-        /// What follows.
+        /// The schedule that follows.
         then: Box<Schedule>,
     },
 }

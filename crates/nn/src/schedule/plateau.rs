@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct PlateauOptions {
     /// More is better: of an accuracy, not a loss. Default: false.
     pub maximize: bool,
-    /// What the rate is multiplied by. Default: 0.1.
+    /// The factor of the rate. Default: 0.1.
     pub factor: f64,
     /// How many measurements in a row may be no better. Default: 10.
     pub patience: u64,

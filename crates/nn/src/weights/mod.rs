@@ -148,7 +148,7 @@ pub fn is_torch_file(path: impl AsRef<Path>) -> Result<bool> {
     Ok(torch::TorchKind::of(&start).is_some())
 }
 
-/// What all names of a part of the file begin with that has everything of the module.
+/// The common prefix of a part of the file that has all entries of the module.
 fn part_with_all(names: &NameMap, theirs: &[String], own: &BTreeMap<&str, &Parameter>) -> Option<String> {
     let beginning = |name: &String, dot: usize| name.match_indices('.').nth(dot).map(|(at, _)| name[..=at].to_owned());
     let parts = (0..PART_MAX_DOTS).flat_map(|dot| {
@@ -165,7 +165,7 @@ fn part_with_all(names: &NameMap, theirs: &[String], own: &BTreeMap<&str, &Param
     parts.next()
 }
 
-/// What keeps a file from being loaded.
+/// The faults that keep a file from being loaded.
 fn faults(
     unknown: &[(String, String)],
     missing: &[&str],

@@ -1,4 +1,4 @@
-//! What names of a file are called here: a table of patterns, in a line each.
+//! A map from the names of a file to Remat's: a table of patterns, one in each line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,13 @@ use remat_types::{Error, ErrorKind, Result};
 
 /// Rules that give the names of another framework's file those of a module.
 ///
-/// A rule is a line, `theirs -> ours`; the first that matches counts. In `theirs`, `{x}` stands for one or more
-/// characters but dots, `{x*}` for any characters, `{x=1:a,2:b}` for `1` or `2`, which become `a` or `b`. In `ours`, `{x}` is
-/// what stood there, `{x+1}` and `{x-1}` are numbers moved, and `{#x.y}` is the place of the pair among all pairs of the file in
-/// numerical order: what numbers blocks of stages through. `ours` is `-` for what is not taken. Behind it may follow
-/// `| transpose` for matrices the other way round, `| reshape` for the same numbers in another shape, and `| part 1/3` for
-/// what is the second of three parts along axis 0. A line `prefix p` says that names may begin with `p`, which is left out;
-/// `within p` that they do, and that no others are taken ([`NameMap::within`]). `#` begins a comment.
+/// A rule is a line, `theirs -> ours`; the first that matches counts. In `theirs`, `{x}` stands for one or more characters but
+/// dots, `{x*}` for any characters, `{x=1:a,2:b}` for `1` or `2`, which become `a` or `b`. In `ours`, `{x}` is the matched text,
+/// `{x+1}` and `{x-1}` are numbers moved by one, and `{#x.y}` is the place of the pair among all pairs of the file in numerical
+/// order. The last form numbers the blocks of all stages consecutively. `ours` is `-` for an entry that is not taken. After it
+/// may follow `| transpose` for matrices the other way round, `| reshape` for the same numbers in another shape, and
+/// `| part 1/3` for the second of three parts along axis 0. A line `prefix p` says that names may begin with `p`, which is left
+/// out; `within p` that they do, and that no others are taken ([`NameMap::within`]). `#` begins a comment.
 ///
 /// ```
 /// use remat_nn::NameMap;
@@ -29,7 +29,7 @@ use remat_types::{Error, ErrorKind, Result};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameMap {
-    /// What names that are looked at begin with.
+    /// The prefix of the names to look at.
     within: String,
     prefixes: Vec<String>,
     rules: Vec<Rule>,
@@ -44,7 +44,7 @@ pub(super) struct Change {
     pub parts: usize,
 }
 
-/// What the rules say of a name.
+/// The result of the rules for a name.
 #[derive(Debug)]
 pub(super) enum Found {
     Called(String, Change),
@@ -55,7 +55,7 @@ pub(super) enum Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     theirs: Vec<Piece>,
-    /// `None` for what is not taken.
+    /// `None` for an entry that is not taken.
     ours: Option<Vec<Insert>>,
     change: Change,
 }
@@ -66,7 +66,7 @@ enum Piece {
     Text(String),
     /// Any characters; with dots, if so.
     Any(String, bool),
-    /// One of these, and what it becomes.
+    /// One of these texts, and its replacement.
     OneOf(String, Vec<(String, String)>),
 }
 
@@ -116,7 +116,7 @@ impl NameMap {
         self
     }
 
-    /// What `theirs` is called here, if there is a rule that takes it. A rule that counts pairs finds but this one.
+    /// Remat's name for `theirs`, if a rule takes it. A rule that counts pairs sees only this name.
     pub fn name(&self, theirs: &str) -> Option<String> {
         match self.find([&theirs.to_owned()].into_iter()).ok()?.pop()? {
             Found::Called(name, _) => Some(name),
@@ -124,7 +124,7 @@ impl NameMap {
         }
     }
 
-    /// What the rules say of each name. Errors: Value for a number that is none or below 0.
+    /// The result of the rules for each name. Errors: Value for a number that is invalid or below 0.
     pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n String>) -> Result<Vec<Found>> {
         let inside = |name: &'n String| name.strip_prefix(self.within.as_str());
         let matched: Vec<Option<Option<(&Rule, Captured)>>> =

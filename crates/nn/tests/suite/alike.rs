@@ -1,4 +1,4 @@
-//! What ranks must have alike is compared before anything moves, and the error names what differs, on all of them.
+//! Ranks compare the properties that must be equal before they exchange tensors. The error names the difference on all ranks.
 
 use std::cell::RefCell;
 use std::rc::Rc;

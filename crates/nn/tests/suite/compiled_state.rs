@@ -1,4 +1,4 @@
-//! What a compiled function reads beside its inputs: it is that of the call, or an error.
+//! The state that a compiled function reads beside its inputs: each call reads the present state, or is an error.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

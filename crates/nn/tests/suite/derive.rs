@@ -1,4 +1,4 @@
-//! What `#[derive(Module)]` visits, and under which names.
+//! The fields that `#[derive(Module)]` visits, and their names.
 
 use remat_nn::{BatchNorm2d, Dropout, InitCx, Layer, Linear, Module, Parameter, Relu, Sequential};
 use remat_tensor::Tensor;

@@ -147,7 +147,7 @@ fn every_rank_may_have_a_budget_of_its_own() {
 
 #[test]
 fn passes_of_one_rank_alone_count_in_the_next_of_all() {
-    // two passes a rank, of which the second is of all: as one process that takes four
+    // two passes on each rank; the second is reduced. The result is that of one process with four passes
     let run = |ranks: Communicator| {
         let d = device(Some(&ranks), None)?;
         let net = Net::new(&d, 0)?;

@@ -152,7 +152,7 @@ fn a_run_with_divided_state_goes_on_from_its_checkpoint_on_any_number_of_ranks()
     }
 }
 
-/// What each rank is told of a save that `spoil` makes impossible, and of one after it.
+/// The errors that each rank gets from a save that `spoil` makes impossible, and from the next save.
 fn spoilt(dir: &Path, spoil: impl Fn(&Communicator, &remat_runtime::Device) -> Result<()> + Sync) -> Vec<Error> {
     let told = threads::run_within(3, LIMIT, |ranks| {
         let d = device(Some(&ranks), None)?;

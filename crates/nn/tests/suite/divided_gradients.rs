@@ -11,7 +11,7 @@ use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::distributed::{LIMIT, Net, STEPS, accumulated, batch, device};
 
-/// What a rank trains with gradients that are whole or divided, and state that is divided.
+/// The training result of a rank, with whole or divided gradients and divided state.
 struct Run {
     device: Device,
     net: Net,

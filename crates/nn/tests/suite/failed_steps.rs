@@ -53,12 +53,12 @@ enum Fails {
     AtStep,
 }
 
-/// What does not fit the budget.
+/// A tensor that does not fit the budget.
 fn too_much(d: &Device) -> Result<Tensor> {
     Tensor::zeros(d, [1], remat_types::DType::F32)?.broadcast_to([1 << 22])?.mul(2.0)
 }
 
-/// Three batches, of which the second fails at first; the state that is left. Errors: whatever any call says.
+/// Trains on three batches; the second fails at first. Returns the final state. Errors: the error of any call.
 fn run(options: DeviceOptions, fails: Fails) -> Result<Vec<(String, HostTensor)>> {
     let d = Device::cpu(options)?;
     let net = Net::new(&d)?;
@@ -161,7 +161,7 @@ fn statistics_that_are_taken_anew_without_gradients_stay() {
     assert_eq!(count.to_f64_vec(), [3.0]);
 }
 
-/// What a program sets itself is an update, too: a value that failed leaves the old one, and is told once.
+/// A value that a program sets itself is an update, too. If it failed, the old value stays, and the failure is reported once.
 #[test]
 fn a_value_that_fails_leaves_the_parameter_as_it_was() {
     let d =

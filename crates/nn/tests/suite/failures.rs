@@ -9,7 +9,7 @@ use remat_types::{ErrorKind, HostTensor, Result};
 
 use crate::support::{cpu, wave32};
 
-/// What is left of a program that trains without reading anything on the way.
+/// The final weights of a program that trains without reading anything on the way.
 type Weights = std::collections::BTreeMap<String, HostTensor>;
 
 fn named(layers: &[Linear]) -> Vec<(String, Parameter)> {
@@ -69,7 +69,7 @@ fn is_the_same_or_refused(
         Err(e) => {
             assert!(matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned), "{what}: {e:?}");
             assert!(!e.message().contains("in part"), "{what}: half a step was taken: {e:?}");
-            // What other threads of the queue failed at may be left to tell.
+            // Failures of other threads of the queue may still be unreported.
             let _ = d.channel().close();
             false
         }

@@ -86,7 +86,7 @@ fn batch(device: &Device, step: usize, rank: usize) -> Tensor {
     tensor(device, &wave32(BATCH * 3, (step * 10 + rank) as f64), [BATCH, 3])
 }
 
-/// What a rank trains with parameters that are whole or divided.
+/// The training result of a rank, with whole or divided parameters.
 struct Run {
     device: Device,
     net: Net,

@@ -209,7 +209,7 @@ fn bags_of_rows_become_one_row_each() {
     let ints = |v: &[i64], shape: &[usize]| Tensor::new(&d, v, shape.to_vec()).expect("fits");
     let (index, offsets) = (ints(&[2, 0, 1, 2, 1], &[5]), ints(&[0, 2, 2, 5], &[4]));
     let bags = |mode, padding_idx, last| {
-        let bags = Bags { offsets: Some(&offsets), include_last_offset: last, padding_idx, ..Bags::of(mode) };
+        let bags = Bags { offsets: Some(&offsets), include_last_offset: last, padding_idx, ..Bags::with_mode(mode) };
         values(&table.embedding_bag(&index, bags).expect("fits"))
     };
     assert_eq!(bags(BagMode::Sum, None, false), [6., 8., 0., 0., 11., 14., 0., 0.]);
@@ -221,11 +221,11 @@ fn bags_of_rows_become_one_row_each() {
     for (mode, y) in
         [(BagMode::Sum, [0., 0., 3., 4.]), (BagMode::Mean, [0., 0., 3., 4.]), (BagMode::Max, [0., 0., 3., 4.])]
     {
-        let y2 = table.embedding_bag(&square, Bags { padding_idx: Some(0), ..Bags::of(mode) }).expect("fits");
+        let y2 = table.embedding_bag(&square, Bags { padding_idx: Some(0), ..Bags::with_mode(mode) }).expect("fits");
         assert_eq!(values(&y2), y, "{mode:?}");
-        let none = table.embedding_bag(&ints(&[], &[2, 0]), Bags::of(mode)).expect("empty bags");
+        let none = table.embedding_bag(&ints(&[], &[2, 0]), Bags::with_mode(mode)).expect("empty bags");
         assert_eq!(values(&none), [0.; 4], "{mode:?}");
-        let none = table.embedding_bag(&ints(&[], &[0, 3]), Bags::of(mode)).expect("no bags");
+        let none = table.embedding_bag(&ints(&[], &[0, 3]), Bags::with_mode(mode)).expect("no bags");
         assert_eq!(none.dims(), [0, 2]);
     }
     let late = ints(&[1], &[1]);
@@ -235,7 +235,7 @@ fn bags_of_rows_become_one_row_each() {
     assert_eq!(kind(&index, Bags::default()), ErrorKind::Axis);
     assert_eq!(kind(&square, Bags { offsets: Some(&offsets), ..Bags::default() }), ErrorKind::Axis);
     assert_eq!(kind(&square, Bags { weights: Some(&table), ..Bags::default() }), ErrorKind::Value);
-    assert_eq!(kind(&square, Bags { weights: Some(&table), ..Bags::of(BagMode::Sum) }), ErrorKind::Shape);
+    assert_eq!(kind(&square, Bags { weights: Some(&table), ..Bags::with_mode(BagMode::Sum) }), ErrorKind::Shape);
     assert_eq!(kind(&square, Bags { padding_idx: Some(3), ..Bags::default() }), ErrorKind::Index);
 }
 

@@ -301,7 +301,7 @@ fn a_stage_that_fails_makes_all_fail_and_none_hang() {
     }
 }
 
-/// What a rank does with its pipeline.
+/// A step of a rank with its pipeline.
 type Step = dyn Fn(&Pipeline<Sequential>, &Communicator, &Device) -> Result<Vec<Tensor>> + Sync;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What fails inside a layer names the line of the program that called it, and the layer's path.
+//! An error inside a layer names the line of the program that called the layer, and the layer's path.
 
 use remat_nn::loss::{cross_entropy, mse};
 use remat_nn::{Embedding, InitCx, Layer, Linear, Module, Reduction, Relu, Sequential};

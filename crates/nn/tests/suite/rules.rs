@@ -45,7 +45,7 @@ fn all(p: &Named) -> Vec<(&'static str, Box<dyn Optimizer>)> {
     ]
 }
 
-/// What steps of the optimiser of this name make of the weights, and what it keeps.
+/// The weights after steps of the optimiser of this name, and the optimiser's state.
 fn run(name: &str, device: &Device, compiled: Option<CompileOptions>) -> (Bits, BTreeMap<String, HostTensor>) {
     let net = Rc::new(Net::new(device));
     let (_, o) = all(&net.parameters()).into_iter().find(|(n, _)| *n == name).expect("of the list");

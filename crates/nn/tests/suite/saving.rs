@@ -15,7 +15,7 @@ use crate::support::cpu;
 const FOLDER: &str = "REMAT_TEST_SAVES_TO";
 const FILE_NAME: &str = "checkpoint.safetensors";
 
-/// Saves states of which every number is `n`, for `n` from `first` on.
+/// Saves states whose numbers are all `n`, for `n` from `first` on.
 fn save_on(dir: &Path, first: u64, go_on: impl Fn(u64) -> bool) -> Result<()> {
     let l = Linear::new(&mut InitCx::new(&cpu(), 1), 40, 40)?;
     let mut n = first;

@@ -28,7 +28,7 @@ impl One {
     }
 }
 
-/// What a step does beside the optimiser.
+/// The part of a step before the optimiser.
 type Passes = fn(&One, &DataParallel, &Tensor) -> Result<()>;
 
 fn twice(net: &One, parallel: &DataParallel, x: &Tensor) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared parts of the tests.
 
 use remat_nn::Parameter;
 use remat_runtime::{Device, DeviceOptions};

@@ -39,7 +39,7 @@ fn rows(d: &Device, dtype: DType, step: usize, from: usize, to: usize, centre: f
     Ok([of(0.3, centre)?, of(1.9, 0.0)?])
 }
 
-/// What comes of some steps: outputs and gradients of inputs, step by step; gradients of parameters; all state.
+/// The results of some steps: outputs and gradients of inputs, step by step; gradients of parameters; all state.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     y: Vec<Vec<f64>>,
@@ -121,7 +121,7 @@ fn compare(sizes: &[usize], dtype: DType, options: BatchNormOptions, centre: f64
     let whole = layer(&d, dtype, options).and_then(|norm| steps(&norm, &d, dtype, [0, all], centre)).expect("runs");
     let parts = threads::run_within(sizes.len(), LIMIT, |ranks| {
         let d = device(Some(&ranks), None)?;
-        let norm = SyncBatchNorm::of(layer(&d, dtype, options)?, &ranks);
+        let norm = SyncBatchNorm::from_batch_norm(layer(&d, dtype, options)?, &ranks);
         let from = sizes[..ranks.rank()].iter().sum::<usize>();
         steps(&norm, &d, dtype, [from, from + sizes[ranks.rank()]], centre)
     });
@@ -149,7 +149,8 @@ pub(crate) fn check(ranks: &Communicator) -> Result<()> {
     let whole = steps(&layer(&d, DType::F64, options)?, &d, DType::F64, [0, ROWS * ranks.size()], 0.0)?;
     let d = device(Some(ranks), None)?;
     let rows = [ROWS * ranks.rank(), ROWS * (ranks.rank() + 1)];
-    let seen = steps(&SyncBatchNorm::of(layer(&d, DType::F64, options)?, ranks), &d, DType::F64, rows, 0.0)?;
+    let seen =
+        steps(&SyncBatchNorm::from_batch_norm(layer(&d, DType::F64, options)?, ranks), &d, DType::F64, rows, 0.0)?;
     let own = |all: &[Vec<f64>]| -> Vec<Vec<f64>> {
         let row = CHANNELS * PLACES;
         all.iter().map(|step| step[rows[0] * row..rows[1] * row].to_vec()).collect()
@@ -192,7 +193,7 @@ fn a_mean_far_from_0_costs_the_variance_no_digits() {
 fn a_call_gathers_once_and_its_backward_pass_scatters_once() {
     threads::run_within(2, LIMIT, |ranks| {
         let d = device(Some(&ranks), None)?;
-        let norm = SyncBatchNorm::of(layer(&d, DType::F32, Default::default())?, &ranks);
+        let norm = SyncBatchNorm::from_batch_norm(layer(&d, DType::F32, Default::default())?, &ranks);
         let [x, weight] = rows(&d, DType::F32, 0, 0, 4, 0.0)?;
         let x = x.requires_grad()?;
         let calls = || -> Result<u64> {
@@ -221,7 +222,7 @@ fn evaluation_and_frozen_statistics_are_the_plain_layers() {
         for frozen in [false, true] {
             let options = BatchNormOptions { frozen, ..Default::default() };
             let plain = layer(&d, DType::F32, options)?;
-            let sync = SyncBatchNorm::of(layer(&d, DType::F32, options)?, &ranks);
+            let sync = SyncBatchNorm::from_batch_norm(layer(&d, DType::F32, options)?, &ranks);
             // of equal names and shapes, so that a state dict fits either
             assert!(plain.state_dict()? == sync.state_dict()?);
             sync.forward(&x)?;
@@ -251,7 +252,7 @@ fn gradients_of_gradients_are_those_of_the_whole_batch() {
     let want = second(&plain, &d, [0, 5]).expect("runs");
     let parts = threads::run_within(2, LIMIT, |ranks| {
         let d = device(Some(&ranks), None)?;
-        let norm = SyncBatchNorm::of(layer(&d, DType::F64, Default::default())?, &ranks);
+        let norm = SyncBatchNorm::from_batch_norm(layer(&d, DType::F64, Default::default())?, &ranks);
         second(&norm, &d, [[0, 2], [2, 5]][ranks.rank()])
     });
     assert_near(&[parts.expect("runs").concat()], &[want], 1e-10, "second gradients");
@@ -361,7 +362,7 @@ fn a_batch_norm_within_a_wrapper_is_synchronised_too() {
         let d = device(Some(&ranks), None)?;
         let plain = layer(&d, DType::F64, BatchNormOptions::default())?;
         let wrapped = FullySharded::new(layer(&d, DType::F64, BatchNormOptions::default())?, &ranks)?;
-        let both = SyncBatchNorm::of(plain, &ranks);
+        let both = SyncBatchNorm::from_batch_norm(plain, &ranks);
         synchronise_batch_norms(&wrapped, Some(&ranks));
         let x = wave(4 * CHANNELS, ranks.rank() as f64);
         let x = Tensor::from_host(&d, &HostTensor::from_f64_slice(&x, DType::F64, [4, CHANNELS])?)?;

@@ -1,4 +1,4 @@
-//! What stands around a layer that is within a network.
+//! Taps around a layer within a network.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

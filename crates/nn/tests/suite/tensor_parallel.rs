@@ -125,7 +125,7 @@ fn grads(net: &impl Module) -> Result<State> {
     all
 }
 
-/// What a run gives: the first output and gradients, and the weights in the end.
+/// The results of a run: the first output and gradients, and the weights in the end.
 #[derive(Debug, PartialEq)]
 struct Seen {
     y: HostTensor,
@@ -154,7 +154,7 @@ where
     let (grads, dx) = (grads(&net)?, x.grad().expect("used").to_host()?);
     let parameters = net.named_parameters();
     let mut optimizer: Box<dyn Optimizer> = match case.adam {
-        // the gradient of the bias of `k` is 0 but for rounding, of which a small eps would make steps
+        // the gradient of the bias of `k` is 0 except for rounding errors, and a small eps would make steps of these
         true => Box::new(AdamW::new(parameters, AdamWOptions { lr: 0.01, eps: 1e-4, ..Default::default() })?),
         false => Box::new(Sgd::new(parameters, SgdOptions { lr: 0.1, momentum: 0.9, ..Default::default() })?),
     };
@@ -273,7 +273,7 @@ fn outputs_are_gathered_and_inputs_taken_apart() {
     }
 }
 
-/// What two layers give, and the gradient of their input, where what lies between them is squared.
+/// The output of two layers with a square between them, and the gradient of their input.
 fn through(d: &Device, first: &dyn Layer, second: &dyn Layer) -> Result<[HostTensor; 2]> {
     let x = input(d, DType::F64, 0)?.requires_grad()?;
     let y = second.forward(&first.forward(&x)?.square()?)?;
@@ -425,7 +425,7 @@ fn what_ranks_do_not_divide_is_an_error_with_figures() {
         let odd = AttentionOptions::default();
         told(ParallelAttention::with(cx, 10, 4, odd, &ranks).err(), "4 heads do not divide a width of 10");
         let p = Parameter::new(Tensor::ones(&d, [2, 4], DType::F32)?)?;
-        told(Divided::of(&p, 1, 1, &ranks).err(), "3 ranks do not divide the 4 of axis 1 of [2, 4]");
+        told(Divided::from_whole(&p, 1, 1, &ranks).err(), "3 ranks do not divide the 4 of axis 1 of [2, 4]");
         // a frozen layer stays frozen
         let whole = Linear::new(cx, 4, 9)?;
         whole.set_frozen(true);

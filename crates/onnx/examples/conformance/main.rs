@@ -17,7 +17,7 @@ use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, compile};
 use remat_types::{DType, ErrorKind, HostTensor, Result};
 
-/// What became of a case.
+/// The outcome of a case.
 pub(crate) enum Outcome {
     Passed,
     /// Passed eagerly; compiled it needs values that a trace has not, such as scales that are inputs of the model.
@@ -145,10 +145,10 @@ fn run_folder(o: &Options, kind: &'static str, folder: &Path) -> Option<Case> {
     done(result.unwrap_or_else(Outcome::Failed))
 }
 
-/// What a case came to, or why it failed.
+/// The outcome of a case, or the reason of its failure.
 type Done = std::result::Result<Outcome, String>;
 
-/// The result of a case, of which a panic is one.
+/// The result of a case; a panic is a failure.
 fn caught(f: impl FnOnce() -> Result<Done>) -> Done {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(result)) => result,

@@ -1,4 +1,4 @@
-//! What passed, by operator: as text and as a page of the book.
+//! The cases that passed, by operator: as text and as a page of the book.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -111,7 +111,7 @@ pub(crate) fn page(cases: &[Case]) -> String {
 const HEAD: &str = "\
 # ONNX conformance
 
-The backend test data of the ONNX standard, release 1.22.0, at its own tolerances. This page is written by
-`python3 scripts/onnx_conformance.py --write`.
+After this page you know which operators of the ONNX standard Remat runs. The table has the standard's backend test data,
+release 1.22.0, at its own tolerances. `python3 scripts/onnx_conformance.py --write` writes this page.
 
 ";

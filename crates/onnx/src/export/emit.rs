@@ -1,7 +1,8 @@
 //! A model under construction: nodes, constants and names.
 //!
-//! Every name is there once in the whole model, those of inner graphs included, so that an inner graph may read what is around it
-//! and nothing is hidden. Nodes have names beside those of values, each once too: runtimes refuse a graph that has one twice. Constants are initialisers of the main graph, small equal ones once.
+//! Every name is there once in the whole model, those of inner graphs included, so that an inner graph may read the values around
+//! it and no name is hidden. Nodes have names beside those of values, each once too: runtimes refuse a graph that has one twice.
+//! Constants are initialisers of the main graph, small equal ones once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ pub(super) struct Emit {
     pub(super) scope: Option<Arc<str>>,
     /// Names of constants that have these elements, the first one last.
     pub(super) parameters: HashMap<HostTensor, Vec<String>>,
-    /// What could not be written.
+    /// The ops that could not be written.
     pub(super) failures: Vec<Unexported>,
 }
 
@@ -341,7 +342,7 @@ pub(super) fn data_type(dtype: DType) -> i32 {
     kind as i32
 }
 
-/// What is declared of a value; extents by number, or by name.
+/// The declaration of a value; extents by number, or by name.
 pub(super) fn declared(name: &str, dtype: DType, shape: &Shape, symbols: &[Option<String>]) -> ValueInfoProto {
     let dim = |(i, d): (usize, &usize)| {
         let value = match symbols.get(i).and_then(Option::as_ref) {

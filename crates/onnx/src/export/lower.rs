@@ -10,7 +10,7 @@ use super::Unexported;
 use super::emit::{Emit, Name};
 use super::rules;
 
-/// What a rule writes with: the model, and the inputs of its op.
+/// The context of a rule: the model that it writes, and the inputs of its op.
 pub(super) struct Cx<'e> {
     e: &'e mut Emit,
     names: Vec<Name>,

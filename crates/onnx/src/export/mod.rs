@@ -127,7 +127,7 @@ pub struct Exported {
 /// A graph as a model of the standard's operators.
 ///
 /// Errors: Value for an op that cannot be written, with the first few of [`unsupported`], for states, which have to be
-/// [frozen](remat_runtime::compile::freeze), and for a version that is none; Format for a name that is there twice.
+/// [frozen](remat_runtime::compile::freeze), and for an unknown version; Format for a name that is there twice.
 pub fn export(graph: &Graph, options: &ExportOptions) -> Result<Exported> {
     let (model, failures) = written(graph, options, false)?;
     failed(&failures)?;

@@ -30,9 +30,9 @@ fn wrong(text: impl Into<String>) -> Error {
 
 /// A function whose inputs have extents that a user of the model may choose.
 ///
-/// `make` gives the graph for a size of each symbol; it is called for a few sizes within the bounds. It should come of a
-/// function that was compiled with passes of level 1 at most: constants that were computed from sizes are none that the model
-/// could compute.
+/// `make` gives the graph for a size of each symbol; it is called for a few sizes within the bounds. It should come from a
+/// function that was compiled with passes of level 1 at most: the model cannot recompute a constant that a pass computed from
+/// sizes.
 ///
 /// ```
 /// use remat_graph::ir::symbolic::Dim;
@@ -91,7 +91,7 @@ pub fn export_symbolic(
     fit.finish(base, &others, &check, &extents)
 }
 
-/// What a model at other sizes has that the first has not.
+/// The differences between a model at other sizes and the first one.
 struct Instance {
     /// Constants that differ.
     constants: HashMap<usize, Arc<HostTensor>>,

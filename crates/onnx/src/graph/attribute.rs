@@ -25,7 +25,7 @@ pub(crate) enum Attribute {
     Strings(Arc<[Vec<u8>]>),
     /// A type, which no rule reads.
     Type,
-    /// What could not be read, and why: an error only for who asks for it.
+    /// An attribute that could not be read, and the reason. It is an error only for a rule that asks for it.
     Unreadable(Error),
 }
 

@@ -19,7 +19,7 @@ pub(crate) use run::Shared;
 /// An attribute that no file has: the element type of a result that is an integer of less than a byte.
 pub(crate) const NARROW: &str = "narrow type";
 
-/// What a node gives for its inputs and attributes.
+/// A rule that computes a node from its inputs and attributes.
 pub(crate) type Rule = fn(&Cx<'_>) -> Result<Vec<Value>>;
 
 /// An operator.
@@ -93,7 +93,7 @@ impl std::fmt::Display for ValueType {
     }
 }
 
-/// What a graph says about one of its inputs or outputs.
+/// A graph's declaration of one of its inputs or outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueType {
     /// A tensor: element type, if Remat has it, and extents, if the rank is known.
@@ -126,7 +126,7 @@ pub(crate) struct Constant {
     pub(crate) value: Literal,
 }
 
-/// What a node does.
+/// The action of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Rule(&'static Row),
@@ -147,7 +147,7 @@ pub(crate) struct Node {
     pub(crate) outputs: Vec<Option<usize>>,
     pub(crate) attributes: Attributes,
     pub(crate) kind: Kind,
-    /// What the operator takes, if it is one with a rule.
+    /// The schema of the operator, if it has a rule.
     pub(crate) schema: Option<&'static Schema>,
     /// Slots of this graph that nothing reads after this node.
     pub(crate) frees: Vec<usize>,

@@ -1,4 +1,4 @@
-//! A node that runs: what its rule asks for.
+//! A node that runs, as its rule sees it.
 
 use remat_runtime::{Device, tracing};
 use remat_tensor::Tensor;
@@ -12,7 +12,7 @@ use crate::value::{Text, Value};
 /// Numbers that are asked for one by one of a trace, each a piece of its own.
 const MOST_TRACED_SIZES: usize = 16;
 
-/// A node, its inputs, and what is around it.
+/// A node, its inputs, and its surroundings.
 pub(crate) struct Cx<'a> {
     pub(crate) node: &'a Node,
     pub(crate) inputs: Vec<Option<Value>>,

@@ -8,7 +8,7 @@ use remat_types::{Error, ErrorKind, HostTensor, Result, Scope};
 use super::{Cx, Graph, Kind, Node, Ref, Rule, ValueType};
 use crate::value::{KNOWN_MAX_ELEMS, Value};
 
-/// What all graphs of a network use.
+/// The data that all graphs of a network use.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Device,

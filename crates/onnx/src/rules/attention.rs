@@ -1,4 +1,4 @@
-//! Attention and its kin.
+//! Attention and similar operators.
 
 use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{DType, Error, ErrorKind, Result};
@@ -115,8 +115,8 @@ fn attention(c: &Cx<'_>) -> Result<Vec<Value>> {
     Ok(vec![y.into(), k.into(), v.into(), scores.into()])
 }
 
-/// What queries see, and what is added to their scores. Query `i` stands at key `offset + i`, where the offset is how many keys there
-/// are before the queries: those of before, or as many as a sequence has without its padding, less the queries.
+/// The keys that queries see, and the bias of their scores. Query `i` stands at key `offset + i`. The offset is the number of
+/// keys before the queries: the past keys, or the length of a sequence without its padding, less the queries.
 struct Seen {
     causal: bool,
     window: Option<[usize; 2]>,
@@ -190,7 +190,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Takes from what is seen.
+    /// Restricts the visible keys.
     fn also(&mut self, shows: &Tensor) -> Result<()> {
         self.mask = Some(match self.mask.take() {
             Some(m) => m.logical_and(shows)?,

@@ -1,8 +1,8 @@
 //! Choices and loops.
 //!
-//! A condition that is known on the host chooses while the graph runs: eagerly all are, and of a compiled function those that follow
-//! from shapes. The others become operators with bodies. A loop of unknown length that collects values has no shape before it ran:
-//! a compiled function is an error there, an eager one just runs.
+//! A condition that the host knows is decided while the graph runs. Eagerly the host knows all conditions; in a compiled function
+//! it knows those that follow from shapes. The others become operators with bodies. A loop of unknown length that collects values
+//! has no shape before it ran: a compiled function is an error there, an eager one just runs.
 
 use std::cell::Cell;
 
@@ -135,8 +135,8 @@ fn row_count(c: &Cx<'_>, body: &Graph) -> usize {
     body.outputs.len().saturating_sub(1 + c.len().saturating_sub(2))
 }
 
-/// A loop of which a trace does not know all steps, or that has many: an operator, or written out if what it carries changes its shape,
-/// which no operator's does.
+/// A loop with many steps, or with steps that a trace does not know. It becomes an operator. If a carried value changes its
+/// shape, which no operator allows, the loop is unrolled.
 fn traced_loop(
     c: &Cx<'_>,
     body: &Graph,
@@ -159,8 +159,8 @@ fn traced_loop(
     written.ok_or_else(|| Error::new(ErrorKind::NoValue, text))
 }
 
-/// A loop as an operator: of rows only if its number of steps is known, and nothing can end it earlier. `begins` is the first condition,
-/// and its value if that is known; `grows` is told whether a step gives what it carries another shape.
+/// A loop as an operator: of rows only if its number of steps is known, and nothing can end it earlier. `begins` is the first
+/// condition, and its value if that is known. `grows` becomes true if a step changes the shape of a carried value.
 fn loop_operator(
     c: &Cx<'_>,
     body: &Graph,
@@ -175,7 +175,7 @@ fn loop_operator(
         Some(v) => v.tensor()?.reshape(&[])?,
         None => Tensor::from_host(c.device(), &HostTensor::scalar(true))?,
     };
-    // the next condition, what is carried on, and rows
+    // the next condition, the carried values, and rows
     let run = |k: &Tensor, carried: &[Tensor]| -> Result<(Tensor, Vec<Tensor>, Vec<Tensor>)> {
         let mut inputs = vec![Value::Tensor(k.clone()), c.constant(&HostTensor::scalar(true))?];
         inputs.extend(carried.iter().cloned().map(Value::Tensor));

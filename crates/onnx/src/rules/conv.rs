@@ -155,7 +155,7 @@ fn conv_transpose(c: &Cx<'_>) -> Result<Vec<Value>> {
     let reach = |a: usize| (g.kernel[a] - 1).saturating_mul(g.dilation[a]).saturating_add(1);
     let full: Vec<usize> =
         (0..d).map(|a| size_in[a].saturating_sub(1).saturating_mul(g.stride[a]).saturating_add(reach(a))).collect();
-    // what is cut off before and after each axis; negative where something is added
+    // the places cut off before and after each axis; negative where places are added
     let cuts: Vec<[isize; 2]> = match &target {
         Some(target) => (0..d)
             .map(|a| {
@@ -167,7 +167,7 @@ fn conv_transpose(c: &Cx<'_>) -> Result<Vec<Value>> {
             .collect(),
         None => (0..d).map(|a| [g.pads[a][0] as isize, g.pads[a][1] as isize - extra[a] as isize]).collect(),
     };
-    // padding and what is added at the end go straight to the operator where it takes them
+    // padding and places added at the end go straight to the operator where it takes them
     let direct = target.is_none() && (0..d).all(|a| extra[a] < g.stride[a] || extra[a] == 0);
     if !direct {
         g.pads = vec![[0, 0]; d];
@@ -266,7 +266,8 @@ fn col2im(c: &Cx<'_>) -> Result<Vec<Value>> {
     one(cut(&y, &cuts)?)
 }
 
-/// A convolution of each channel by itself that sees no later place: what it saw last goes in before, and comes out.
+/// A convolution of each channel by itself that sees no later place. The last places of the previous call go in before, and the
+/// new last places come out.
 fn causal_conv(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, w) = (c.x(0)?, c.x(1)?);
     let ([n, channels, _], [_, _, k]) = (x.dims_n()?, w.dims_n()?);

@@ -34,7 +34,7 @@ fn loss(c: &Cx<'_>, log: &Tensor) -> Result<Tensor> {
     }
     let each = match (&weight, &ignored) {
         (Some(w), Some(ignored)) => {
-            // what is ignored is 0 also where it is infinite
+            // an ignored loss is 0, also where it is infinite
             let safe = ignored.where_cond(&of_class.zeros_like()?, &of_class)?;
             safe.mul(w)?
         }

@@ -92,7 +92,7 @@ fn transform(c: &Cx<'_>, y: Tensor, name: &str) -> Result<Tensor> {
         "NONE" => Ok(y),
         "LOGISTIC" => y.sigmoid(),
         "SOFTMAX" => y.softmax(-1),
-        // what is 0 stays 0 and takes no part
+        // elements that are 0 stay 0 and take no part
         "SOFTMAX_ZERO" => {
             let zero = y.eq(0.0)?;
             y.masked_fill(&zero, f64::NEG_INFINITY)?.softmax(-1)?.masked_fill(&zero, 0.0)
@@ -137,7 +137,7 @@ fn labels(c: &Cx<'_>, side: &str) -> Result<Side> {
     Ok(Side::Numbers(HostTensor::from_slice(all, [all.len()])?))
 }
 
-/// One label for another: on the host, by the text of a label, of which NaN has one.
+/// Replaces labels: on the host, by the text of a label. NaN has a text, too.
 fn label_encoder(c: &Cx<'_>) -> Result<Vec<Value>> {
     let name = |t: &HostTensor| -> Vec<String> {
         if t.dtype().is_float() {
@@ -246,7 +246,7 @@ fn tree_classifier(c: &Cx<'_>) -> Result<Vec<Value>> {
     let trees = Trees::of_lists(c, "class", classes.len())?;
     let (used, positive) = trees.targets_used();
     let scores = trees.apply(c, c.x(0)?, "SUM")?.cast(DType::F32)?;
-    // of two classes one may have all weights: the other one has what is left
+    // of two classes one may have all weights: the other one has the rest
     if classes.len() == 2 && used <= 1 {
         let one = scores.sum_over(&[1], true)?;
         let one = match vector(c, "base_values", DType::F32)? {

@@ -146,7 +146,7 @@ fn skip_rms_norm(c: &Cx<'_>) -> Result<Vec<Value>> {
     with_sum(c, y, x, 3)
 }
 
-/// The result, and what was normalised as output `at`; the statistics in between no inference reads.
+/// The result, and the normalised tensor as output `at`. No inference reads the statistics in between.
 fn with_sum(c: &Cx<'_>, y: Tensor, sum: Tensor, at: usize) -> Result<Vec<Value>> {
     if (1..at).any(|i| c.wants(i)) {
         return Err(shape_error("the mean and the variance are not given"));

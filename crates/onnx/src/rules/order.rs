@@ -41,7 +41,7 @@ fn top_k(c: &Cx<'_>) -> Result<Vec<Value>> {
     Ok(vec![values.into(), places.into()])
 }
 
-/// What there is: values, their first places, for each element the place of its value, and counts.
+/// The distinct values, their first places, for each element the place of its value, and counts.
 fn unique(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, sorted) = (c.x(0)?, c.flag("sorted", true)?);
     if let Some(axis) = c.opt_int("axis")? {

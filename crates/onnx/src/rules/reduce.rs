@@ -78,7 +78,7 @@ fn has_nothing(x: &Tensor, of: &[isize]) -> Result<bool> {
     Ok(axes_of(of, x.rank())?.iter().any(|a| x.dims()[*a] == 0))
 }
 
-/// What an extreme of nothing is.
+/// The extreme of an empty tensor.
 fn nothing(x: &Tensor, f: F, of: &[isize], keep: bool) -> Result<Tensor> {
     let of = if of.is_empty() { (0..x.rank()).collect() } else { axes_of(of, x.rank())? };
     let mut shape = Shape::scalar();

@@ -18,7 +18,7 @@ const MOST_TERMS: usize = 1 << 26;
 /// As far outside an axis as a coordinate is told from another: further than any filter reaches.
 const FARTHEST: f64 = (1u64 << 40) as f64;
 
-/// What is done along one axis.
+/// The resizing along one axis.
 #[derive(Clone, Copy, Debug)]
 struct Along {
     axis: usize,
@@ -185,13 +185,15 @@ fn by_operator(x: &Tensor, along: &[&Along], form: &Form<'_>) -> Result<Option<T
     let exact = along.iter().all(|a| a.scale * x.dims()[a.axis] as f64 == a.out as f64);
     let whole = along.iter().all(|a| a.scale >= 1.0 && a.scale.fract() == 0.0);
     let options = match (form.mode, form.coordinates, form.nearest) {
-        ("linear", "half_pixel", _) if exact && x.dtype().is_float() => InterpolateOptions::of(Interpolate::Linear),
-        ("linear", "align_corners", _) if exact && x.dtype().is_float() => {
-            InterpolateOptions { align_corners: true, ..InterpolateOptions::of(Interpolate::Linear) }
+        ("linear", "half_pixel", _) if exact && x.dtype().is_float() => {
+            InterpolateOptions::with_mode(Interpolate::Linear)
         }
-        ("nearest", "asymmetric", "floor") if whole && exact => InterpolateOptions::of(Interpolate::Nearest),
+        ("linear", "align_corners", _) if exact && x.dtype().is_float() => {
+            InterpolateOptions { align_corners: true, ..InterpolateOptions::with_mode(Interpolate::Linear) }
+        }
+        ("nearest", "asymmetric", "floor") if whole && exact => InterpolateOptions::with_mode(Interpolate::Nearest),
         ("nearest", "half_pixel", "round_prefer_floor") if whole && exact => {
-            InterpolateOptions::of(Interpolate::Nearest)
+            InterpolateOptions::with_mode(Interpolate::Nearest)
         }
         _ => return Ok(None),
     };

@@ -176,7 +176,7 @@ fn pad(c: &Cx<'_>) -> Result<Vec<Value>> {
     };
     let chosen = if old { None } else { c.opt_numbers(3)? };
     let all = amounts(x.rank(), &pads, chosen)?;
-    // what is negative is cut off first
+    // negative elements are set to 0 first
     let mut y = x.clone();
     for (axis, (before, after)) in all.iter().enumerate() {
         let cut = |n: i64| if n < 0 { n.unsigned_abs() as usize } else { 0 };
@@ -327,7 +327,7 @@ fn slice(c: &Cx<'_>) -> Result<Vec<Value>> {
     one(y)
 }
 
-/// The extents of `n` equal parts of `extent`, of which the last may be smaller.
+/// The extents of `n` equal parts of `extent`; the last may be smaller.
 pub(super) fn parts(extent: usize, n: usize) -> Result<Vec<usize>> {
     if n == 0 {
         return Err(value_error("0 parts"));

@@ -208,7 +208,7 @@ impl Trees {
         Ok(depth)
     }
 
-    /// What the trees say of each row of `x: [n, features]`, as `f` takes them together: `[n, targets]`.
+    /// The results of the trees for each row of `x: [n, features]`, combined by `f`: `[n, targets]`.
     pub(super) fn apply(&self, c: &Cx<'_>, x: &Tensor, f: &str) -> Result<Tensor> {
         let [_, features] = x.dims_n()?;
         let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
@@ -328,7 +328,7 @@ impl Trees {
         Tensor::from_slice(device, &all, [n, width])?.cast(dtype)
     }
 
-    /// `[nodes, targets]`: what is not there changes nothing.
+    /// `[nodes, targets]`: a missing weight changes nothing.
     fn weight_table(&self, f: &str) -> Result<HostTensor> {
         let (n, targets) = (self.mode.len(), self.targets);
         if !fits(n, targets) {

@@ -1,7 +1,8 @@
-//! What each version of an operator takes: its attributes, how many inputs and outputs, and which inputs are of one type.
+//! The schema of each version of an operator: its attributes, the numbers of its inputs and outputs, and the inputs that share
+//! one type.
 //!
-//! A node that has more than that was written for another version, or by mistake. Without a check what it has too much would be
-//! left unread, and the model would compute something else than it says.
+//! A node that has more than that was written for another version, or by mistake. Without a check the surplus would stay
+//! unread, and the result would be wrong.
 
 mod generated;
 
@@ -12,7 +13,7 @@ use crate::value::Value;
 /// The number of inputs or outputs of an operator that takes any.
 const ANY: usize = usize::MAX;
 
-/// What an operator takes from a version on.
+/// The schema of an operator from a version on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
     /// The standard's own domain is empty.
@@ -37,8 +38,8 @@ fn versions(domain: &str, op: &str) -> &'static [Schema] {
     &all[..all.partition_point(|s| (s.domain, s.op) == (domain, op))]
 }
 
-/// What the imported version of an operator takes. Of an operator that is newer than the version, as some exporters write them, it is
-/// what its first version takes.
+/// The schema of the imported version of an operator. Some exporters write operators that are newer than the imported version;
+/// for these it is the schema of their first version.
 pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static Schema> {
     let all = versions(domain, op);
     all.iter().rfind(|s| s.since <= version).or_else(|| all.first())
@@ -117,7 +118,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// `None` for what is no tensor.
+    /// `None` for a value that is no tensor.
     fn of(value: &Value) -> Option<Kind> {
         match value {
             Value::Tensor(t) | Value::Constant(t, _) => Some(Kind::Numbers(t.dtype())),

@@ -56,7 +56,7 @@ fn a_loop_ends_when_its_condition_does() {
     assert_eq!(both(&m, &[HostTensor::scalar(3f32)])[0].to_vec::<f32>().expect("floats"), [192.0]);
 }
 
-/// A loop that lays a row behind what it carries, in each of `n` steps.
+/// A loop that appends a row to its carried value, in each of `n` steps.
 fn growing(n: Option<i64>) -> ModelProto {
     let body = graph(
         &["i", "c", "v"],

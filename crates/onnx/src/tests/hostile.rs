@@ -1,4 +1,4 @@
-//! Files that say what is not so: an error of a stated kind each, and no panic.
+//! Files with false claims: each is an error of a stated kind, and no panic.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Models that are made here: small ones of each structure, and files that say what is not so.
+//! Models that are made here: small ones of each structure, and files with false claims.
 
 mod control;
 mod files;
@@ -116,7 +116,7 @@ fn load(m: &ModelProto) -> Result<Model> {
     Model::from_bytes(m.encode_to_vec())
 }
 
-/// What a model gives for these inputs, eagerly and, with the same bits, compiled.
+/// The outputs of a model for these inputs, eagerly and, with the same bits, compiled.
 fn both(m: &ModelProto, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let device = device();
     let network = load(m).and_then(|m| m.on(&device)).expect("a model");

@@ -1,4 +1,4 @@
-//! What rules do beyond the standard's cases.
+//! Behaviour of rules beyond the standard's cases.
 
 use remat_types::{ErrorKind, HostTensor};
 
@@ -186,7 +186,7 @@ fn trees_are_an_operator_unless_nodes_differ_in_kind_or_lead_back() {
     assert_eq!(run(&modes("BRANCH_GT"), true), [5.0, 5.0, 3.0, 5.0]);
     assert_eq!(run(&modes("BRANCH_EQ"), true), [5.0, 5.0, 5.0, 3.0]);
     assert_eq!(run(&modes("BRANCH_NEQ"), true), [3.0, 3.0, 3.0, 5.0]);
-    // what is not there goes along
+    // missing values go along
     let missing = change("nodes_missing_value_tracks_true", AttributeType::Ints, &|a| a.ints = vec![1, 0, 0]);
     assert_eq!(run(&missing, false), [3.0, 3.0, 5.0, 3.0]);
     // the leaf that is a way's end stands before the node
@@ -247,7 +247,7 @@ fn names_of_classes_are_places_in_a_list_until_they_are_read() {
     let names = trace.labels[0].as_ref().expect("a list");
     let places = HostTensor::from_slice(&[1i64, 7, -1], [3]).expect("places");
     assert_eq!(crate::Labels::at(names, &places).data[..], ["middle", "", ""]);
-    // what reads them gets strings, of which no graph is made
+    // a reader gets strings, and a graph cannot hold these
     let read = with(&["s"], &nodes);
     assert!(read.trace(&[fact]).expect("well formed").is_none());
     let s = read.on(&device).and_then(|n| n.run(&[x])).expect("it runs");

@@ -1,4 +1,4 @@
-//! What a version of an operator has, and what it has not.
+//! The attributes and inputs that a version of an operator has, and those that it lacks.
 
 use remat_types::{DType, ErrorKind, HostTensor};
 

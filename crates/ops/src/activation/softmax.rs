@@ -44,7 +44,7 @@ impl Op for Softmax {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let (d, dtype) = (AxisDims::of(cx.x[0].shape(), self.axis), cx.x[0].dtype());
+        let (d, dtype) = (AxisDims::new(cx.x[0].shape(), self.axis), cx.x[0].dtype());
         for_float!(dtype, T => {
             softmax(cx.pool, d, self.log, cx.x[0].slice::<T>()?, cx.y[0].slice_mut()?);
             Ok(())
@@ -83,7 +83,7 @@ impl Op for SoftmaxGrad {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let (d, dtype) = (AxisDims::of(cx.x[0].shape(), self.axis), cx.x[0].dtype());
+        let (d, dtype) = (AxisDims::new(cx.x[0].shape(), self.axis), cx.x[0].dtype());
         for_float!(dtype, T => {
             softmax_grad(cx.pool, d, self.log, cx.x[0].slice::<T>()?, cx.x[1].slice()?, cx.y[0].slice_mut()?);
             Ok(())

@@ -19,13 +19,13 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, Var};
 /// `lse: [n, heads, tq]`, of any strides. `heads / heads_kv` heads of `q` share a head of `k` and `v` (Ainslie et al., 2023,
 /// arXiv:2305.13245), which is read where it is.
 ///
-/// Behind them there may be, in this order: a mask of bools that broadcasts to `[n, heads, tq, tk]`, by which query `i` sees key `j`
-/// where it is true; a bias in the dtype of `q` that broadcasts to the same, and is added to the scores; and, if probabilities are
-/// dropped, a key `u64 [2]`. A query that sees nothing gives 0, with an `lse` of minus infinity, and moves nothing. The scores exist
-/// in tiles only; what the parameters hide from all queries of a tile is not computed, so a NaN in what it would have read goes
-/// nowhere. The gradient for a bias makes all scores.
+/// Behind them there may be, in this order: a mask of bools that broadcasts to `[n, heads, tq, tk]`, where it is true, query `i`
+/// sees key `j`; a bias in the dtype of `q` that broadcasts to the same, and is added to the scores; and, if probabilities are
+/// dropped, a key `u64 [2]`. A query that sees nothing gives 0, with an `lse` of minus infinity, and contributes to no gradient.
+/// The scores exist in tiles only. Keys that the parameters hide from all queries of a tile are not read, so a NaN in them has no
+/// effect. The gradient for a bias materialises all scores.
 ///
-/// Errors: DType for what is no float or differs; Axis for other ranks; Shape for extents that do not fit, and what does not
+/// Errors: DType for inputs that are no floats or differ; Axis for other ranks; Shape for extents that do not fit or do not
 /// broadcast; Arity; Value for a scale or cap that is not finite, a negative cap, or a probability outside 0 ..= 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(q_or_qkv: float, rest..: any), gradient(q_or_qkv, rest))]
@@ -55,7 +55,7 @@ pub struct Attention {
     pub dropout: Scalar,
 }
 
-/// What comes behind queries, keys and values.
+/// The operands after queries, keys and values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) mask: Option<usize>,

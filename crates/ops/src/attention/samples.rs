@@ -83,7 +83,7 @@ fn quarters() -> Vec<HostTensor> {
     vec![t(&[1.0f32], [1, 1, 1, 1]), t(&[0.0f32, ln3], [1, 2, 1, 1]), t(&[4.0f32, 8.0], [1, 2, 1, 1])]
 }
 
-/// Half floats of which every step is exact: equal scores, values 2 and 4.
+/// Half floats for which every step is exact: equal scores, values 2 and 4.
 fn halves() -> Vec<HostTensor> {
     let h = |v: &[f32], t_: usize| {
         let v: Vec<f16> = v.iter().map(|v| f16::from_f32(*v)).collect();
@@ -102,7 +102,7 @@ impl OpDef for Attention {
         let zeros = || vec![t(&[0.0f32; 2], [1, 2, 1, 1]), t(&[1.0f32, 5.0], [1, 2, 1, 1]), quarters().remove(2)];
         vec![
             Sample::new(op(1.0, false, false), quarters()).gives(y(&[7.0], &[ln(4.0)])),
-            // the scale, and what each of two queries sees
+            // the scale, and the keys that each of two queries sees
             Sample::new(op(2.0, false, false), quarters()).gives(y(&[7.6], &[ln(10.0)])),
             Sample::new(op(1.0, true, false), zeros()).gives(y(&[4.0, 6.0], &[0.0, ln(2.0)])).grad_of(&[0, 2]),
             Sample::new(op(1.0, false, false), masked(zeros(), &[false, true], &[2]))
@@ -149,7 +149,7 @@ impl OpDef for Attention {
             Sample::new(op(1.0, false, false), masked(zeros(), &[true; 2], &[1, 1, 1, 1, 2])).fails(ErrorKind::Shape),
             Sample::new(op(1.0, false, false), with(zeros(), vec![t(&[1i32, 2], [2])])).fails(ErrorKind::DType),
             Sample::new(op(1.0, false, true), vec![t(&[1i32; 3], [1, 1, 3, 1, 1])]).fails(ErrorKind::DType),
-            // a bias of ln 3, of which the second key gets three quarters
+            // a bias of ln 3 on the second key, which gets three quarters
             Sample::new(
                 op(1.0, false, false),
                 with(zeros()[..2].to_vec(), vec![quarters().remove(2), t(&[0.0, ln(3.0)], [2])]),

@@ -7,7 +7,7 @@ use crate::sample::t;
 use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
-/// Axis 0 of `x` is as many equal blocks as there are ranks, of which block `r` goes to rank `r`; `y` is what comes, in the order of
+/// Axis 0 of `x` consists of one equal block per rank; block `r` goes to rank `r`. `y` has the received blocks in the order of
 /// ranks. The shape stays.
 ///
 /// Errors: Axis for a number; Shape if axis 0 is not divisible; Peer if a rank failed, does not come, or makes another call.

@@ -57,8 +57,8 @@ pub fn scatter_from<A: Apply>(
     along(cx, x, axis, |x| cx.apply1(ScatterFrom { root, extent, group: group.clone() }, [x]))
 }
 
-/// Of as many equal parts along `split` as there are ranks, part `r` goes to rank `r`; what comes is put together along `concat` in the
-/// order of ranks. Errors: Shape if `split` is not divisible.
+/// Cuts axis `split` into one equal part per rank; part `r` goes to rank `r`. The received parts are joined along axis `concat`
+/// in the order of ranks. Errors: Shape if `split` is not divisible.
 #[track_caller]
 pub fn all_to_all<A: Apply>(
     cx: &A,

@@ -10,9 +10,9 @@ use crate::sample::t;
 use crate::schema::Params;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
-/// `y` has the shape of `x` and, in row-major order, the elements of all ranks' `shard`, one behind the other: `[k]` on each, where `k`
-/// is the number of elements of `x` over the number of ranks, rounded up; what is too much is left out. `x` only says dtype and shape,
-/// and gives its storage.
+/// `y` has the shape of `x` and, in row-major order, the elements of all ranks' `shard`, one behind the other: `[k]` on each,
+/// where `k` is the number of elements of `x` over the number of ranks, rounded up; surplus elements are left out. `x` only gives
+/// dtype and shape, and its storage.
 ///
 /// It may not fail once all ranks have come, which the updates of an optimiser make sure of before the first one.
 ///
@@ -64,7 +64,7 @@ impl Op for GatherShards {
         Some(&self.group)
     }
 
-    // all ranks have come by then, and what follows it may overwrite states as it does
+    // all ranks have arrived by then, and later ops may overwrite states
     fn may_fail(&self) -> bool {
         false
     }

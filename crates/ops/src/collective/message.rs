@@ -10,13 +10,13 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// The name of both sides' call.
 const MESSAGE: &str = "message";
 
-/// Tells rank `peer` that this one neither sends nor receives what comes next between both.
+/// Tells rank `peer` that this rank gives up the next message between both.
 fn abandon(group: &Communicator, peer: usize, why: &Error) {
     let _ = group.fail_message(&Call::named(MESSAGE), peer, why);
 }
 
-/// Sends `x` to rank `to`, which [receives](Receive) it. `y` has no elements, `[0]`: what must happen afterwards takes it, and its
-/// gradient is what the other rank's gradient sends back.
+/// Sends `x` to rank `to`, which [receives](Receive) it. `y` has no elements, `[0]`: an op that must run afterwards takes it as
+/// an input. Its gradient receives the gradient of the other rank.
 ///
 /// Returns when the other rank has it: two ranks that both send, or both receive, get an error (Peer).
 ///
@@ -73,8 +73,8 @@ impl OpDef for Send {
     }
 }
 
-/// `y` is what rank `from` [sends](Send), of this dtype and shape. `x` has no elements, `[0]` of that dtype: what must have happened
-/// before gives it.
+/// `y` is the tensor that rank `from` [sends](Send), of this dtype and shape. `x` has no elements, `[0]` of that dtype: it is an
+/// output of an op that must run before.
 ///
 /// Errors: DType and Shape for another `x`; Value for this rank, or one that does not exist; Peer if that rank failed, does not come,
 /// or sends something else.

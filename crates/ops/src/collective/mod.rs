@@ -1,12 +1,12 @@
-//! What ranks do together: each op is a call that all ranks of its group make, in the order of their programs.
+//! Collectives: each op is a call that all ranks of its group make, in the order of their programs.
 //!
-//! A collective runs exactly once: what it gives cannot be made again by one rank alone, so it is a leaf for every budget, and a
-//! graph keeps the order of its collectives. Gradients are those of the sum of all ranks' losses: each collective's is the
+//! A collective runs exactly once. One rank alone cannot recompute its result, so the result is a leaf, and a graph keeps the
+//! order of its collectives. Gradient rules differentiate the sum of all ranks' losses: the gradient of a collective is the
 //! collective that moves cotangents back the way the values came.
 //!
 //! Inputs are contiguous and of equal dtype and shape on all ranks, unless an op says otherwise; ranks whose calls differ get an
-//! error that names both. Messages between two ranks are ops like the others, but in no registry: a file holds groups of one rank only,
-//! which has nobody to send to. Ranks are counted along axis 0 where tensors are put together or taken apart.
+//! error that names both. Messages between two ranks are ops like the others, but in no registry: a file holds only groups of one
+//! rank, which has no partner. Where tensors are joined or cut, ranks are counted along axis 0.
 
 mod all_gather;
 mod all_reduce;

@@ -48,7 +48,7 @@ impl Op for ReduceTo {
             let share = if self.reduction == Reduction::Mean { 1.0 / self.group.size() as f64 } else { 1.0 };
             return Ok(smallvec![Some(cx.build().scale(dx, share)?)]);
         }
-        // the result on all ranks, of which the root's alone counts
+        // every rank gets the result, and only the root's counts
         cx.grad_via_composite(|cx, x| {
             let y = cx.apply(AllReduce { reduction: self.reduction, group: self.group.clone() }, &[x[0]])?;
             Ok(smallvec![cx.build().scale(y, if is_root { 1.0 } else { 0.0 })?])

@@ -1,4 +1,4 @@
-//! What compositions and gradient rules are written with: ops under short names.
+//! Ops under short names, for compositions and gradient rules.
 
 use remat_types::{Result, Scalar, Shape, SmallVec};
 

@@ -21,7 +21,7 @@ struct Heads<V> {
     scores: V,
     /// The derivative of the cap, if there is one.
     slopes: Option<V>,
-    /// What probabilities are multiplied by, if some are dropped.
+    /// The factors of the probabilities, if some are dropped.
     kept: Option<V>,
     /// Heads of queries that share a head of keys.
     group: usize,
@@ -132,7 +132,8 @@ fn within<A: Apply>(cx: &A, op: &Attention, scores: &Shape) -> Result<Vec<A::Val
     bounds.into_iter().filter(|(bound, ..)| bound.is_some()).map(one).collect()
 }
 
-/// What the kernel multiplies probabilities by, in the shape of the scores: its words are those of keys and padded queries.
+/// The factors by which the kernel multiplies probabilities, in the shape of the scores. Its random words are those of keys and
+/// padded queries.
 fn kept<A: Apply>(cx: &A, op: &Attention, scores: &A::Value, key: A::Value) -> Result<A::Value> {
     let (s, dtype) = (cx.fact(scores).shape, cx.fact(scores).dtype);
     let padded = s[2].next_multiple_of(64);
@@ -160,7 +161,7 @@ pub(crate) fn attention<A: Apply>(cx: &A, op: &Attention, x: &[A::Value]) -> Res
     Ok(smallvec![narrowed(cx, by_head(cx, y)?, &x[0])?, lse])
 }
 
-/// What gradients are made of.
+/// The parts from which gradients are built.
 struct Slopes<V> {
     heads: Heads<V>,
     /// The gradient of the scores behind cap and bias.

@@ -10,7 +10,7 @@ use crate::conv::{Conv2dInputGrad, ConvParams};
 use crate::pointwise::{Binary, BinaryFn};
 use crate::shape::{Pad, Slice, SliceGrad};
 
-/// The operator that spreads `x: [n, c, h, w]` by `weight: [c, k / groups, r, s]`, and the extents of what it makes.
+/// The operator that spreads `x: [n, c, h, w]` by `weight: [c, k / groups, r, s]`, and the extents of its result.
 /// Errors: Shape, DType, Value.
 fn spread(
     x: (&Fact, [usize; 4]),

@@ -48,8 +48,8 @@ pub fn index<A: Apply>(cx: &A, x: A::Value, axes: &[usize], indices: Vec<A::Valu
     cx.apply1(Index { axes, negative: true }, std::iter::once(x).chain(indices))
 }
 
-/// `x` with `value`, which broadcasts to what [`index()`] gives, put there, or added if `accumulate`: of those that are set at one
-/// place the last one stays. Errors: those of [`IndexPut`].
+/// `x` with `value` put at the places of the index, or added if `accumulate`. `value` broadcasts to the shape that [`index()`]
+/// gives. If several elements are set at one place, the last one stays. Errors: those of [`IndexPut`].
 #[track_caller]
 pub fn index_put<A: Apply>(
     cx: &A,
@@ -94,7 +94,7 @@ fn spread<A: Apply>(cx: &A, v: A::Value, shape: &Shape) -> Result<A::Value> {
     cx.apply1(BroadcastTo { shape: shape.clone() }, [v])
 }
 
-/// Applies `op` to `x`, what is put there, and indices. 16-bit floats are added and multiplied in f32, and rounded once.
+/// Applies `op` to `x`, the elements to put there, and indices. 16-bit floats are added and multiplied in f32, and rounded once.
 #[track_caller]
 fn put<A: Apply>(
     cx: &A,
@@ -143,8 +143,8 @@ pub enum ScatterReduce {
     Amin,
 }
 
-/// `x` with what its elements and those of `src` that go there make: without its elements if not `include_self`, where any goes
-/// there. Errors: those of [`Scatter`]; DType for sums, products and means of bools.
+/// `x`, with each element combined with the elements of `src` that go there. Without `include_self`, an element of `x` does not
+/// count if any element of `src` goes there. Errors: those of [`Scatter`]; DType for sums, products and means of bools.
 #[track_caller]
 pub fn scatter_reduce<A: Apply>(
     cx: &A,
@@ -198,7 +198,7 @@ pub fn scatter_reduce<A: Apply>(
     }
 }
 
-/// What changes nothing.
+/// The neutral element of `f`.
 fn neutral(f: PutFn, dtype: DType) -> Scalar {
     match f {
         PutFn::Set | PutFn::Add => Scalar::Int(0),
@@ -208,7 +208,7 @@ fn neutral(f: PutFn, dtype: DType) -> Scalar {
     }
 }
 
-/// What no number is below: -inf, the least integer, false.
+/// The smallest value of the dtype: -inf, the least integer, false.
 pub(crate) fn lowest(dtype: DType) -> Scalar {
     match dtype {
         DType::I8 => Scalar::Int(i8::MIN.into()),
@@ -220,7 +220,7 @@ pub(crate) fn lowest(dtype: DType) -> Scalar {
     }
 }
 
-/// What no number is above: inf, the largest integer, true.
+/// The largest value of the dtype: inf, the largest integer, true.
 pub(crate) fn highest(dtype: DType) -> Scalar {
     match dtype {
         DType::I8 => Scalar::Int(i8::MAX.into()),

@@ -1,9 +1,9 @@
 //! Functions made of several ops, each written once over [`Apply`].
 //!
-//! Tensor methods, gradient rules and whoever builds graphs call the same function: what it applies goes through the seam
-//! that it is given, so it runs eagerly, is recorded or becomes nodes of a graph. Values come in by value: the last handle on
-//! one dies where it is used last, as with an op. Errors of arguments name the function; those of ops name the op. Where in
-//! the user's program the call is, the seam knows: every function here tracks its caller for seams that ask.
+//! Tensor methods, gradient rules and builders of graphs call the same functions. A function applies its ops through the
+//! `Apply` that it is given, so it runs eagerly, is recorded, or becomes nodes of a graph. Values are passed by value, so the
+//! last handle on one is dropped at its last use, as with an op. Errors of arguments name the function, and errors of ops
+//! name the op. Every function tracks its caller, for an `Apply` that reports the place of the call.
 
 mod activation;
 mod arith;

@@ -11,7 +11,7 @@ use crate::random::{RandomPermutation, Uniform, Weights};
 use crate::reduce::{Reduce, ReduceFn};
 use crate::shape::{BroadcastTo, Slice};
 
-/// What a quantile between two elements is.
+/// The value of a quantile that falls between two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// As far between them as the quantile lies.
@@ -93,8 +93,8 @@ pub fn isin<A: Apply>(cx: &A, x: A::Value, test: A::Value, invert: bool) -> Resu
 }
 
 /// `bins` equal intervals: their ends, `[bins + 1]`, from `range`, or from the least and the largest element, which are moved
-/// apart by `apart` on both sides where they are equal. Errors: DType for other dtypes than floats; Value for a `range` that is
-/// none, and no bins; Shape for the range of no elements.
+/// apart by `apart` on both sides if they are equal. Errors: DType for other dtypes than floats; Value for an invalid `range`,
+/// and no bins; Shape for the range of no elements.
 #[track_caller]
 pub fn bin_edges<A: Apply>(
     cx: &A,

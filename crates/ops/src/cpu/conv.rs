@@ -12,10 +12,9 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `y = clamp(add + bias + conv(x, weight))` on blocked images, with a packed weight.
 ///
 /// `(x, packed, bias) -> y`, or with `adds` `(x, packed, bias, add) -> y`. `x: [n, blocks, h, w, block]`, or plain
-/// `[n, c, h, w]` for a single group; `packed` is what [`PackConv`](super::PackConv) makes of the weight; `bias` has a number
+/// `[n, c, h, w]` for a single group; `packed` is the weight, packed by [`PackConv`](super::PackConv); `bias` has a number
 /// for each lane of `y`; `add` and `y: [n, blocks, oh, ow, block]`. All of f32. Lanes of `x` beyond its last channel are not
-/// read; those of `y` hold anything. A sum begins with bias and `add`, and goes by blocks of channels, taps and
-/// lanes.
+/// read; those of `y` hold anything. A sum begins with bias and `add`, and goes by blocks of channels, taps and lanes.
 ///
 /// Errors: Axis, DType; Value for a stride, dilation or group count of 0, a block that is neither 8 nor 16, groups that do
 /// not suit it, or an empty range; Shape where sizes do not fit.
@@ -111,7 +110,7 @@ impl Op for ConvBlocked {
     }
 }
 
-/// Inputs for a geometry: `x`, the packed weight, bias, what is added.
+/// Inputs for a geometry: `x`, the packed weight, bias, summand.
 fn operands(op: &ConvBlocked, x: HostTensor) -> Vec<HostTensor> {
     let n = op.weight.iter().product::<usize>().max(1);
     let (kernel, y) = op.kernel(&Fact::of(&x)).expect("a sample's sizes fit");

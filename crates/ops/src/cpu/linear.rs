@@ -11,9 +11,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
 /// `y = clamp(add + x w + bias)` with a packed `w`.
 ///
-/// `(x, packed, bias) -> y`, or with `adds` `(x, packed, bias, add) -> y`. `x: [.., k]`, `packed` is what
-/// [`PackLinear`](super::PackLinear) makes of `w: [k, n]`, `bias: [n]`, `add` and `y: [.., n]`. All of f32. Sums go in the order
-/// of `k`.
+/// `(x, packed, bias) -> y`, or with `adds` `(x, packed, bias, add) -> y`. `x: [.., k]`, `packed` is `w: [k, n]`, packed by
+/// [`PackLinear`](super::PackLinear), `bias: [n]`, `add` and `y: [.., n]`. All of f32. Sums go in the order of `k`.
 ///
 /// Errors: Axis for an `x` of rank 0, DType; Value for a block that is neither 8 nor 16 or an empty range; Shape where sizes
 /// do not fit.

@@ -1,5 +1,5 @@
-//! What the CPU's kernels read packed: inference on blocked images and packed weights, which a pass makes of convolutions and
-//! linear layers. Serial names are those of the time when this module was called `blocked`.
+//! Ops on blocked images and packed weights, for inference on the CPU. A pass makes them from convolutions and linear layers.
+//! Their serial names date from the time when this module was called `blocked`.
 //!
 //! A blocked image is an ordinary row-major tensor `[n, blocks, h, w, block]`: channel `c` is lane `c % block` of block
 //! `c / block`; what lies in lanes beyond the last channel is never read into a channel. Everything here is f32 and has no
@@ -48,7 +48,7 @@ fn range(clamp: Option<[Scalar; 2]>) -> Result<Option<[f32; 2]>> {
     Err(Error::new(ErrorKind::Value, format!("the range {low} to {high} is empty")))
 }
 
-/// What sums begin with: input 3, if the op adds, which may lie in the output already.
+/// The start value of the sums: input 3, if the op adds. It may already lie in the output.
 fn start<'a>(adds: bool, x: &[In<'a>], y: &Out<'_>) -> Result<Start<'a>> {
     match x.get(3).filter(|_| adds) {
         None => Ok(Start::Zero),

@@ -118,7 +118,7 @@ impl OpDef for PackLinear {
     fn samples() -> Vec<Sample<Self>> {
         let op = |block| PackLinear { block };
         let row: Vec<f32> = (0..48).map(|i| i as f32).collect();
-        // panels of two blocks and what is left: 24 columns are one of two and one of one, or one of two that are not full
+        // panels of two blocks and a rest: 24 columns are one of two and one of one, or one of two that are not full
         let at = |r: std::ops::Range<usize>| r.map(|i| i as f32);
         let packed: Vec<f32> = at(0..16).chain(at(24..40)).chain(at(16..24)).chain(at(40..48)).collect();
         let zeros = [0.0f32; 8];

@@ -1,4 +1,4 @@
-//! What the operators share: checks, the walk over the batch, and the words that gradients are written with.
+//! Shared parts of the operators: checks, the walk over the batch, and the vocabulary of their gradients.
 
 use remat_linalg::Failure;
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Scalar, Shape};
@@ -113,7 +113,7 @@ impl<'a, 'b> Matrices<'a, 'b> {
         c.scale(c.add(self.tril(x, 0)?, self.tril(x, -1)?)?, 0.5)
     }
 
-    /// What a gradient of all elements is for the lower triangle alone, if the other one is a copy of it.
+    /// The gradient of the lower triangle, from the gradient of all elements, if the upper triangle is a copy of the lower one.
     pub(super) fn folded(self, x: Var) -> Result<Var> {
         let c = self.arith();
         let below = self.tril(c.add(x, self.transpose(x)?)?, -1)?;

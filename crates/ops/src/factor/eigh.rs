@@ -8,7 +8,7 @@ use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op};
 
 /// Eigenvalues and eigenvectors of symmetric matrices, `a = v diag(w) v^T`: `a -> (w, v)` or, without vectors, `a -> w`;
-/// `a, v: [.., n, n]`, `w: [.., n]` ascending. The signs of the vectors are those that fall out.
+/// `a, v: [.., n, n]`, `w: [.., n]` ascending. The signs of the vectors are not normalised.
 ///
 /// The lower triangle of `a` is read, and the gradient is that of its elements; that of the vectors is infinite where
 /// eigenvalues are equal. Errors: DType for other than f32 and f64; Axis; Shape for other than square matrices; Value for a

@@ -10,7 +10,7 @@ use crate::shape::{Concat, Slice};
 use crate::{Cost, EvalCx, GradCx, Grads, Op, Var};
 
 /// Orthonormal columns and an upper triangle, `a = q r`: `a -> (q, r)`, `a: [.., m, n]`, `q: [.., m, k]`, `r: [.., k, n]` with
-/// `k = min(m, n)`, or `m` if `complete`. By Householder's reflections; the signs of the diagonal of `r` are those that fall out.
+/// `k = min(m, n)`, or `m` if `complete`. By Householder's reflections; the signs of the diagonal of `r` are not normalised.
 ///
 /// The gradient is that of Walter and Lehmann (2010) and, for more columns than rows, of Roberts and Roberts (2020,
 /// arXiv:2009.10071); a complete factorisation of more rows than columns has none. Errors: DType for other than f32 and f64;

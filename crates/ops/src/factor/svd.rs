@@ -8,7 +8,7 @@ use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, Var};
 
 /// Singular values and vectors, `a = u diag(s) vt`: `a -> (u, s, vt)` or, without vectors, `a -> s`; `a: [.., m, n]`,
-/// `u: [.., m, k]`, `s: [.., k]` descending, `vt: [.., k, n]`, `k = min(m, n)`. The signs of the vectors are those that fall out.
+/// `u: [.., m, k]`, `s: [.., k]` descending, `vt: [.., k, n]`, `k = min(m, n)`. The signs of the vectors are not normalised.
 ///
 /// The gradient of the vectors is that of Townsend (2016), infinite where singular values are equal. Errors: DType for other
 /// than f32 and f64; Axis; Value for a matrix that holds NaN or an infinity, or whose iteration does not converge.

@@ -1,4 +1,4 @@
-//! Where index tensors point: what the ops that gather and those that put have in common.
+//! The places of index tensors: the common part of the ops that gather and of those that put.
 
 use remat_kernels::copy::Walk;
 use remat_kernels::index::{Named, Places, Row};

@@ -1,4 +1,4 @@
-//! What is done where an element is put, and the gradients of it.
+//! Functions that combine an element with the one put there, and their gradients.
 
 use remat_kernels::index::Put;
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Scalar, Shape, SmallVec};
@@ -10,11 +10,11 @@ use crate::schema::Choice;
 use crate::shape::BroadcastTo;
 use crate::{GradCx, OpRef, Var};
 
-/// What becomes of an element and what is put there.
+/// A function of an element and the element put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PutFn {
-    /// What is put; the last one where several are.
+    /// The element put there; the last one if there are several.
     Set,
     /// The sum, of numbers.
     Add,
@@ -81,7 +81,7 @@ pub(super) struct PutGrad<'a, 'b> {
     pub(super) f: PutFn,
     /// Applies the op with another function, to other values of the same shapes.
     pub(super) put: &'a dyn Fn(PutFn, Var, Var) -> Result<Var>,
-    /// What stands where each element of the source goes; 0 for one that goes nowhere.
+    /// Reads a value at the place where each element of the source goes; 0 if it goes nowhere.
     pub(super) get: &'a dyn Fn(Var) -> Result<Var>,
     /// True if no place can be named twice.
     pub(super) is_apart: bool,

@@ -23,7 +23,7 @@ use crate::{EvalCx, GradCx, Grads, LayoutReq, Op, OpDef, Sample, Var};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: any, src: any, index: int), gradient(x, src))]
 pub struct Scatter {
-    /// What is done where an element is put.
+    /// The function that combines an element with the one put there.
     pub f: PutFn,
     /// The axis.
     pub axis: usize,

@@ -203,7 +203,7 @@ impl<'a, T: Storage + GemmElement> Matrices<'a, T> {
         }
     }
 
-    /// Rows, columns, and what is summed over, with the operands, if all of it is one product.
+    /// Rows, columns, and the summed extent, with the operands, if all of it is one product.
     pub(crate) fn single(&self) -> Option<([usize; 3], [MatRef<'a, T>; 2])> {
         let one = self.batch == 1 && self.outer.is_empty();
         one.then(|| ([self.m, self.n, self.k], [self.matrix(0, 0), self.matrix(1, 0)]))

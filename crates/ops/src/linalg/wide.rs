@@ -75,7 +75,7 @@ impl Op for MatMulWide {
     }
 
     fn workspace(&self, x: &[&Fact], threads: usize) -> usize {
-        // what a product needs does not depend on what it is written as
+        // the workspace of a product does not depend on the dtype of its result
         MatMul {}.workspace(x, threads)
     }
 

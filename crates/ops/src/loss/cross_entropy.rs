@@ -136,7 +136,7 @@ impl Op for CrossEntropy {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let (d, dtype, n) = (AxisDims::of(cx.x[0].shape(), 1), cx.x[0].dtype(), cx.x[1].shape().elems());
+        let (d, dtype, n) = (AxisDims::new(cx.x[0].shape(), 1), cx.x[0].dtype(), cx.x[1].shape().elems());
         let labels = Labels::of(&cx.x[1], self.ignore_index)?;
         let counted = labels.counted(n, Some(d.c))?;
         let smoothing = probability(self.smoothing, "label smoothing")?;
@@ -202,7 +202,7 @@ impl Op for CrossEntropyGrad {
     }
 
     fn eval(&self, cx: &mut EvalCx<'_>) -> Result<()> {
-        let (d, dtype, n) = (AxisDims::of(cx.x[0].shape(), 1), cx.x[0].dtype(), cx.x[1].shape().elems());
+        let (d, dtype, n) = (AxisDims::new(cx.x[0].shape(), 1), cx.x[0].dtype(), cx.x[1].shape().elems());
         let labels = Labels::of(&cx.x[1], self.ignore_index)?;
         let counted = labels.counted(n, Some(d.c))?;
         let smoothing = probability(self.smoothing, "label smoothing")?;

@@ -119,7 +119,7 @@ impl OpDef for RmsNorm {
         let w = |shape: &[usize]| wave(shape, 0);
         let two = || t(&[2.0f32, 1.0], [2]);
         vec![
-            // rows of root mean square 5 and, with what is added, 2
+            // rows of root mean square 5 and, with the added term, 2
             Sample::new(op(1, 0.0), vec![t(&[7.0f32, 1., -1., 7.], [2, 2]), two()])
                 .gives(vec![t(&[2.8f32, 0.2, -0.4, 1.4], [2, 2])]),
             Sample::new(op(1, 3.0), vec![t(&[1.0f32, -1.], [1, 2]), two()]).gives(vec![t(&[1.0f32, -0.5], [1, 2])]),

@@ -26,12 +26,12 @@ use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(param: float, grad: float, lr: float, step: i64, row_or_v: float, col?: float))]
 pub struct AdafactorUpdate {
-    /// Exponent of the step that gives the share of what is new in the second moment.
+    /// Exponent of the step in the share of the new gradient in the second moment.
     #[param(default = (-0.8).into())]
     pub beta2_decay: Scalar,
     /// The root of what a second moment is at least; where it is not said, the parameter's distance from 1 to the next number.
     pub eps1: Option<Scalar>,
-    /// What the root mean square of the parameter is at least.
+    /// The lower bound of the root mean square of the parameter.
     #[param(default = 1e-3.into())]
     pub eps2: Scalar,
     /// The largest root mean square of a step.

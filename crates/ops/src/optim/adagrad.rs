@@ -20,7 +20,7 @@ use crate::{OpDef, Sample};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(param: float, grad: float, lr: float, step: i64, sum: float))]
 pub struct AdagradUpdate {
-    /// What the learning rate shrinks by.
+    /// The decay of the learning rate.
     #[param(default = 0.0.into())]
     pub lr_decay: Scalar,
     /// L2 penalty.

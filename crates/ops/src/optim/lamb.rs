@@ -116,7 +116,7 @@ impl OpDef for LambUpdate {
             of(op(0.0, 0.0), x.clone()).gives(vec![v(&[3.0 - long, 4.0 + long]), v(&[1.0, -1.0]), v(&[1.0, 1.0])]),
             // (1, -1) + (3, 4), as long as the parameter's 5 of its own root of 25
             of(op(0.0, 1.0), x.clone()).gives(vec![v(&[1.0, 2.5]), v(&[1.0, -1.0]), v(&[1.0, 1.0])]),
-            // a parameter of zeros takes the step as it is, of which the divisor is 2 + 2
+            // a parameter of zeros takes the step as it is; its divisor is 2 + 2
             of(op(2.0, 1.0), inputs(&zero, &[2.0, -2.0], 0.5, Some(1), &[&zero, &zero])).gives(vec![
                 v(&[-0.25, 0.25]),
                 v(&[1.0, -1.0]),

@@ -41,7 +41,7 @@ pub struct RAdamUpdate {
 const LENGTH_LEAST: f64 = 5.0;
 
 impl RAdamUpdate {
-    /// What makes up for the variance of the step's size, or nothing while there is too little to tell.
+    /// The factor that corrects the variance of the step's size, or nothing while there are too few steps.
     fn rectified(&self, step: f64) -> Option<f64> {
         let beta2 = self.beta2.to_f64();
         let (power, most) = (beta2.powf(step), 2.0 / (1.0 - beta2) - 1.0);

@@ -113,7 +113,7 @@ impl ElementRule for RmsPropUpdate {
     }
 }
 
-/// `g` over the deviation, of which rounding makes no root of less than 0.
+/// `g` over the deviation. Rounding cannot make the root's argument negative.
 #[inline(always)]
 fn share<R: Real>(g: R, square: R, mean: R, eps: R) -> R {
     g / (larger(square - mean * mean, R::ZERO).sqrt() + eps)

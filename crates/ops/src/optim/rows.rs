@@ -109,7 +109,7 @@ impl Op for SgdRowsUpdate {
     }
 }
 
-/// Inputs of a sample: indices and rows behind what is before them.
+/// Inputs of a sample: indices and rows after the given inputs.
 fn with_terms(
     mut x: Vec<remat_types::HostTensor>,
     terms: &[(&[i64], &[f32])],

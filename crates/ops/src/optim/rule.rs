@@ -1,4 +1,4 @@
-//! What the rules have in common that move each element of a parameter by itself.
+//! Shared parts of the rules that update each element of a parameter by itself.
 //!
 //! Such an op is a struct of numbers, an [`ElementRule`] and its samples; [`element_op`] makes the rest.
 

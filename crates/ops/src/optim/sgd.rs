@@ -24,7 +24,7 @@ pub struct SgdUpdate {
     /// Decay of the buffer.
     #[param(default = 0.0.into())]
     pub momentum: Scalar,
-    /// What the gradient is reduced by as it enters the buffer.
+    /// The share by which the gradient is reduced as it enters the buffer.
     #[param(default = 0.0.into())]
     pub dampening: Scalar,
     /// Looks one step ahead.

@@ -12,7 +12,7 @@ use crate::sample::t;
 use crate::schema::{Choice, Params};
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample, Var, compose};
 
-/// What is made of an element and those before it.
+/// A function of an element and those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CumulateFn {

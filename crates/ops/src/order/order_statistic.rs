@@ -18,7 +18,7 @@ pub enum OrderFn {
     Kth,
     /// The lower of those in the middle; the first NaN, if there is one.
     Median,
-    /// The lower of those in the middle of what is not NaN; the first NaN, if there is nothing else.
+    /// The lower middle one of the elements that are not NaN; the first NaN, if there is nothing else.
     NanMedian,
     /// The one that is there most often, the smallest of several; its last place.
     Mode,

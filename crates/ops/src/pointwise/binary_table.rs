@@ -71,13 +71,13 @@ macro_rules! rows {
         ];
     };
 }
-/// Loops, of which that of f32 may be a function on slices, with the same bits.
+/// Loops; the loop of f32 may be a function on slices, with the same bits.
 macro_rules! both {
     (f32 $f:path, $($t:tt)*) => { Loops2 { f32: Some($f), ..loops!(Loops2, each2; $($t)*) } };
     ($($t:tt)*) => { loops!(Loops2, each2; $($t)*) };
 }
 
-/// The one value where the mask holds, else the other, of which the CPU computes one alone in f64.
+/// The first value where the mask holds, else the second. In f64 the CPU computes only the one that it needs.
 macro_rules! pick {
     ($mask:expr; $a:expr; $b:expr) => {
         ($mask).pick(
@@ -213,7 +213,7 @@ rows! {
         Grad2::Chain { a: None, b: Some(|c, [a, b, _, dy]| c.neg(c.mul(dy, gamma_density(c, a, b)?)?)) };
     /// The derivative for `a` of a gamma number `b` of shape `a`, at an unchanged value of its distribution function. No gradient.
     GammaSlope = "gamma_slope", (float |a, b| a.with(b, Fn64x2::GammaSlope)), Nothing, Grad2::None;
-    /// As `gamma_slope` for the logarithm of the number, of which `b` is the logarithm. No gradient.
+    /// As `gamma_slope`, for the logarithm of the number; `b` is the logarithm of the number. No gradient.
     GammaLogSlope = "gamma_log_slope", (float |a, b| a.with(b, Fn64x2::GammaLogSlope)), Nothing, Grad2::None;
     /// `a / b`, 0 where `b` is 0: the derivative of a norm, say, which is `x / norm`.
     DivOrZero = "div_or_zero", (float |a, b| b.eq(lit(0.0)).select(lit(0.0), a / b)), Nothing,
@@ -222,8 +222,8 @@ rows! {
             b: Some(|c, [_, b, y, dy]| c.neg(c.bin(DivOrZero, c.mul(dy, y)?, b)?)),
         };
     /// `-b ln p - (1 - b) ln(1 - p)` with `p = sigmoid(a)`, the binary cross-entropy of a logit `a` with a target `b` within
-    /// 0 ..= 1: `|a|` times what the target is off by, and `ln(1 + e^-|a|)`, neither of which is negative, so nothing
-    /// cancels. For a certain target, 0 at the infinity that says so.
+    /// 0 ..= 1: `|a|` times the distance of the target from the predicted side, plus `ln(1 + e^-|a|)`. Neither term is
+    /// negative, so nothing cancels. For a certain target the loss is 0 at the infinity of its side.
     BceWithLogits = "bce_with_logits", (costly |a, b| bce_with_logits(a, b)), Nothing,
         Grad2::Chain {
             a: Some(|c, [a, b, _, dy]| c.mul(dy, c.bin(BceSlope, a, b)?)),

@@ -72,7 +72,7 @@ impl Pointwise {
 /// One op within a [`Fused`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 pub struct FusedStep {
-    /// What is applied.
+    /// The function to apply.
     pub op: Pointwise,
     /// To what: below the number of inputs it is an input, from there on the value of an earlier step.
     pub x: SmallVec<[u16; 3]>,
@@ -81,15 +81,15 @@ pub struct FusedStep {
 /// Several pointwise ops as one. The output is cut into tiles that stay in cache, and each tile goes through all steps:
 /// what lies between two steps is never written to memory. Every step gives the output's shape; inputs broadcast to it.
 ///
-/// Results are bit for bit those of the steps run one after the other. Errors: Value for a list of steps that is none
-/// (see [`FusedStep`]) or has more than 32 steps or 16 inputs, or a step that is not defined on every integer; those of
-/// the steps.
+/// Results are bit for bit those of the steps run one after the other. Errors: Value for an invalid list of steps (see
+/// [`FusedStep`]), one that has more than 32 steps or 16 inputs, or a step that is not defined on every integer; those
+/// of the steps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x..: any), gradient(x))]
 pub struct Fused {
     /// Number of inputs.
     pub inputs: u16,
-    /// What is computed, in order.
+    /// The steps of the computation, in order.
     pub steps: Vec<FusedStep>,
     /// The steps whose values are outputs.
     pub outputs: SmallVec<[u16; 2]>,

@@ -24,7 +24,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Sample
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(a: number, b: number, x..: any), gradient(a, b, x))]
 pub struct FusedMatMul {
-    /// What the product goes through; its first input is the product.
+    /// The steps after the product, which is their first input.
     pub steps: Fused,
 }
 

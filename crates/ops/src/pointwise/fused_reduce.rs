@@ -22,7 +22,7 @@ use crate::{Cost, EvalCx, GradCx, Grads, In, LayoutReq, Op, OpDef, OpRef, Out, S
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x..: any), gradient(x))]
 pub struct FusedReduce {
-    /// What is reduced.
+    /// The steps whose result is reduced.
     pub steps: Fused,
     /// How.
     pub reduce: Reduce,
@@ -146,7 +146,7 @@ impl WithReducer for InTiles<'_, '_, '_, '_> {
     }
 }
 
-/// What the shares of a run have in common.
+/// The data that all shares of a run use.
 struct Rows<'p> {
     /// Elements of a row.
     row: usize,
@@ -304,7 +304,7 @@ impl OpDef for FusedReduce {
             Sample::new(op(Sum, &[1], false), vec![t::<f32>(&[], [2, 0]), t(&[1.0f32], [])])
                 .gives(vec![t(&[0.0f32, 0.0], [2])])
                 .no_grad("empty"),
-            // columns, of which the last chunk is narrower; rows that do not fill the last block
+            // columns with a narrower last chunk; rows that do not fill the last block
             Sample::new(op(Sum, &[0], false), x()).gives(vec![t(&[y[0] + y[3], y[1] + y[4], y[2] + y[5]], [3])]),
             Sample::new(op(Max, &[0], true), x()).gives(vec![t(&[y[3], y[4], y[5]], [1, 3])]),
             Sample::new(op(Mean, &[0, 1], false), many()).no_grad("long"),

@@ -77,8 +77,8 @@ loops_struct! {
 }
 
 /// Forms of one scalar function for each named class of types: `float` (f32, f64), `signed`, `unsigned`, `int` (both),
-/// `bool`; `costly` is `float` for functions of which vectors take as long as the memory. The function is generic, over `F`,
-/// `I` and `B`, and is named as its class.
+/// `bool`; `costly` is `float` for functions whose vector code takes as long as the memory. The function is generic, over
+/// `F`, `I` and `B`, and is named as its class.
 macro_rules! loops {
     ($kind:ident, $each:ident; $($class:ident |$($x:ident),+| $e:expr),+ $(,)?) => {{
         $( loops!(@fn $kind $class ($($x),+) $e); )+
@@ -239,7 +239,7 @@ macro_rules! for_mixed {
 }
 pub(super) use for_mixed;
 
-/// The dtype of 16-bit floats of two dtypes, one of which is f32 if they differ.
+/// The 16-bit float among two dtypes; if they differ, the other one is f32.
 fn half_of(dtypes: [DType; 2]) -> DType {
     if dtypes[0] == DType::F32 { dtypes[1] } else { dtypes[0] }
 }

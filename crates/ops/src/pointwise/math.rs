@@ -165,7 +165,7 @@ pub(super) fn sign<F: Float>(x: F) -> F {
 /// The floor of the exact `a / b`, which fits [`remat_kernels::maths::floor_rem`]; `a / b` for `b = 0`, NaN for an infinite `a`.
 #[inline(always)]
 pub(super) fn floor_div<F: Float>(a: F, b: F) -> F {
-    // as CPython's float_divmod: what is left is a multiple of b but for rounding
+    // as CPython's float_divmod: the rest is a multiple of b except for rounding
     let r = a % b;
     let beyond = r.ne(lit(0.0)) & (r.lt(lit(0.0)) ^ b.lt(lit(0.0)));
     let q = (a - r) / b - beyond.select(lit(1.0), lit(0.0));
@@ -196,7 +196,8 @@ pub(super) fn bce<F: Real>(p: F, y: F) -> F {
     F::lit(0.0) - ((F::lit(1.0) - y) * least((-p).library_ln_1p()) + y * least(p.library_ln()))
 }
 
-/// True where what is left of a division by `b` has the other sign, so that its floor is one less. Of unsigned integers none is.
+/// True if the remainder of a division by `b` has the other sign, so that the floor is one less. It is never true of unsigned
+/// integers.
 #[inline(always)]
 fn is_beyond<I: Int>(r: I, b: I) -> I::Mask {
     r.ne(I::lit(0)) & (r ^ b).lt(I::lit(0))

@@ -100,7 +100,7 @@ enum Source<'a> {
     Held(usize),
 }
 
-/// What the parts of a run share.
+/// The data that all parts of a run share.
 pub(super) struct Run<'a> {
     op: &'a Fused,
     /// Element types of inputs and steps.
@@ -173,7 +173,7 @@ pub(super) fn take<'c>(from: &mut &'c mut [u8], n: usize) -> Result<&'c mut [u8]
 }
 
 impl<'a> Run<'a> {
-    /// What a run over `shape` shares; `held` names the output that took the storage of an input.
+    /// The shared data of a run over `shape`; `held` names the output that took the storage of an input.
     pub(super) fn new(
         op: &'a Fused,
         x: &[In<'a>],

@@ -62,7 +62,7 @@ macro_rules! rows {
     };
 }
 macro_rules! same {
-    // of which the loop of f32 is a function on slices, with the same bits
+    // the loop of f32 is a function on slices, with the same bits
     (float |$x:ident| $e:expr, f32 $f:path) => {
         Form1::Same(Loops1 { f32: Some($f), ..loops!(Loops1, each1; float |$x| $e) })
     };

@@ -12,7 +12,7 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance};
 ///
 /// `key: u64 [2]`; `y` has the given dtype and shape. 24 random bits an element, 53 for f64.
 ///
-/// Errors: DType for a dtype that is no float, DType or Shape for a key that is none, Value for bounds that are not finite
+/// Errors: DType for a dtype that is no float, DType or Shape for a wrong key, Value for bounds that are not finite
 /// or `lo > hi`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(key: key))]
@@ -24,7 +24,7 @@ pub struct Uniform {
     /// The least number.
     #[param(default = 0.0.into())]
     pub lo: Scalar,
-    /// What every number is below.
+    /// The upper bound; every number is below it.
     #[param(default = 1.0.into())]
     pub hi: Scalar,
 }
@@ -113,7 +113,7 @@ impl Op for Normal {
 
 /// `key -> y`: independent ones with probability `p`, else zeros, in any dtype.
 ///
-/// `key: u64 [2]`; `y` has the given dtype and shape. Errors: DType or Shape for a key that is none, Value for a `p`
+/// `key: u64 [2]`; `y` has the given dtype and shape. Errors: DType or Shape for a wrong key, Value for a `p`
 /// outside 0 ..= 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(key: key))]
@@ -158,7 +158,7 @@ impl Op for Bernoulli {
 
 /// `key -> y`: a random order of `0 .. n`, `y: i64 [n]` (Fisher and Yates). On one thread.
 ///
-/// Errors: DType or Shape for a key that is none.
+/// Errors: DType or Shape for a wrong key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(key: key))]
 pub struct RandomPermutation {

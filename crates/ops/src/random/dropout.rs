@@ -13,7 +13,7 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `x, y` of one shape and float dtype, `key: u64 [2]`. What is dropped depends on the key and the position only, so the
 /// gradient is dropout of `dy` with the same key, and no mask is kept. (Srivastava et al., JMLR 2014.)
 ///
-/// Errors: DType for an `x` that is no float, DType or Shape for a key that is none, Value for a `p` outside 0 ..= 1.
+/// Errors: DType for an `x` that is no float, DType or Shape for a wrong key, Value for a `p` outside 0 ..= 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: float, key: key), gradient(x))]
 pub struct Dropout {

@@ -12,7 +12,7 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `key: u64 [2]`, `n: i64 []`. The result is block `2^63 + n` of the key's Philox stream, which no tensor drawn with the
 /// key itself reaches; a key for each `n`, negative ones included.
 ///
-/// Errors: DType or Shape for a key or a number that is none.
+/// Errors: DType or Shape for a wrong key or number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(key: key, n: i64))]
 pub struct FoldIn {}

@@ -8,11 +8,11 @@ use crate::args::real_dtype;
 use crate::compose::{Arith, SELU_LIMIT, cast, demand};
 use crate::pointwise::{BinaryFn, Clamp, Fill, UnaryFn, Where};
 
-/// What a random number that goes into a logarithm is at least, and its logarithm: half of what tells 24 bits apart.
+/// The lower bound of a random number before its logarithm is taken: half of the distance between two numbers of 24 bits.
 const LEAST_DRAWN: f64 = 1.0 / (1u64 << 25) as f64;
 
 /// `x` where it is above 0, else `x` times a number drawn from `lower .. upper` (Xu et al., 2015, arXiv:1505.00853). Errors:
-/// DType, Shape for a key that is none; Value for bounds that are not finite or descend.
+/// DType, Shape for a wrong key; Value for bounds that are not finite or descend.
 #[track_caller]
 pub fn rrelu<A: Apply>(cx: &A, x: A::Value, key: A::Value, lower: f64, upper: f64) -> Result<A::Value> {
     let f = cx.fact(&x);
@@ -22,7 +22,7 @@ pub fn rrelu<A: Apply>(cx: &A, x: A::Value, key: A::Value, lower: f64, upper: f6
 }
 
 /// `x` plus independent numbers of Gumbel's distribution, over `tau` (Jang et al., ICLR 2017, equation 2): its softmax is a
-/// sample. Errors: DType, Shape for a key that is none; Value for a `tau` that is not above 0.
+/// sample. Errors: DType, Shape for a wrong key; Value for a `tau` that is not above 0.
 #[track_caller]
 pub fn gumbel<A: Apply>(cx: &A, x: A::Value, key: A::Value, tau: f64) -> Result<A::Value> {
     demand(tau > 0.0 && tau.is_finite(), "tau", tau, "finite and above 0")?;
@@ -35,8 +35,8 @@ pub fn gumbel<A: Apply>(cx: &A, x: A::Value, key: A::Value, tau: f64) -> Result<
     a.scale(a.add(x, cast(cx, noise, f.dtype)?)?, 1.0 / tau)
 }
 
-/// `x` with whole parts at 0 with probability `p`, else divided by `1 - p`: what is of one element in `mask`, which
-/// broadcasts to the shape of `x`. Errors: DType, Shape, Value.
+/// `x` with whole parts set to 0 with probability `p`, and others divided by `1 - p`. A part is the range of one
+/// element of `mask`, which broadcasts to the shape of `x`. Errors: DType, Shape, Value.
 #[track_caller]
 pub fn dropout_parts<A: Apply>(cx: &A, x: A::Value, key: A::Value, p: f64, mask: Shape) -> Result<A::Value> {
     let f = cx.fact(&x);
@@ -46,7 +46,7 @@ pub fn dropout_parts<A: Apply>(cx: &A, x: A::Value, key: A::Value, p: f64, mask:
 }
 
 /// Each element at the limit of SELU with probability `p`, then scaled and moved so that means of 0 and variances of 1 stay
-/// (Klambauer et al., NeurIPS 2017). All are 0 for a `p` of 1. Errors: DType, Shape for a key that is none; Value for a `p`
+/// (Klambauer et al., NeurIPS 2017). All are 0 for a `p` of 1. Errors: DType, Shape for a wrong key; Value for a `p`
 /// outside 0 ..= 1.
 #[track_caller]
 pub fn alpha_dropout<A: Apply>(cx: &A, x: A::Value, key: A::Value, p: f64) -> Result<A::Value> {

@@ -13,7 +13,7 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// their logarithms: of small shapes the numbers themselves are below the least float.
 ///
 /// NaN for a shape that is not positive. The gradient for `alpha` is that of the number at an unchanged value of its
-/// distribution function (Figurnov, Mohamed and Mnih, 2018, arXiv:1805.08498). Errors: DType or Shape for a key that is none;
+/// distribution function (Figurnov, Mohamed and Mnih, 2018, arXiv:1805.08498). Errors: DType or Shape for a wrong key;
 /// DType for other than floats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(key: key, alpha: float), gradient(alpha))]
@@ -25,7 +25,7 @@ pub struct GammaSample {
 
 /// `(key, rate) -> y`: independent Poisson numbers of means `rate`, whole numbers in the shape and dtype of `rate`.
 ///
-/// NaN for a negative rate. No gradient. Errors: DType or Shape for a key that is none; DType for other than floats.
+/// NaN for a negative rate. No gradient. Errors: DType or Shape for a wrong key; DType for other than floats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(key: key, rate: float))]
 pub struct PoissonSample {}

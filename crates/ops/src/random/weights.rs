@@ -9,8 +9,7 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// `y = w`, where every row of the last axis can be drawn from: numbers that are finite and not negative, and at least `least` of
 /// them above 0.
 ///
-/// No gradient. Errors: Axis for rank 0; DType for other than floats; when it runs Value, which names the row and what is wrong with
-/// it.
+/// No gradient. Errors: Axis for rank 0; DType for other than floats; at run time Value, which names the row and its fault.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(w: float))]
 pub struct Weights {

@@ -6,8 +6,8 @@ use crate::args::{checked_fact, not_taken, want_dtype, want_rank, want_shape};
 use crate::schema::{Choice, Params};
 use crate::{Cost, EvalCx, GradCx, Grads, In, Op};
 
-/// What one step of a recurrent layer computes of an input `x`, the state `h` and, of an LSTM, the cell `c`. `W` and `b` are
-/// the rows of weights and biases that belong to a gate.
+/// The function of one step of a recurrent layer. It takes an input `x`, the state `h` and, of an LSTM, the cell `c`. `W`
+/// and `b` are the rows of weights and biases that belong to a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CellKind {
@@ -15,7 +15,7 @@ pub enum CellKind {
     RnnTanh,
     /// `h' = max(0, W_ih x + b_ih + W_hh h + b_hh)`.
     RnnRelu,
-    /// Gates `i, f, g, o`, of which `g` goes through tanh and the others through the sigmoid: `c' = f c + i g`,
+    /// Gates `i, f, g, o`. Gate `g` goes through tanh, the others through the sigmoid: `c' = f c + i g`,
     /// `h' = o tanh(c')`.
     Lstm,
     /// Gates `r, z` through the sigmoid, and `n = tanh(W_in x + b_in + r (W_hn h + b_hn))`: `h' = (1 - z) n + z h`.
@@ -42,7 +42,7 @@ impl CellKind {
         self.cell().gates()
     }
 
-    /// What is kept for the gradient: the gates, and the cells of an LSTM.
+    /// The number of outputs kept for the gradient: the gates, and the cells of an LSTM.
     pub(crate) fn kept(self) -> usize {
         match self {
             CellKind::RnnTanh | CellKind::RnnRelu => 0,
@@ -63,8 +63,9 @@ impl CellKind {
 /// `reverse` begins there. With `keep` come what the gradient reads: the gates after their functions, `[t, b, 4 n]` (an LSTM's
 /// `i, f, g, o`; a GRU's `n, r, z` and `W_hn h + b_hn`), and an LSTM's cells `[t, b, n]`; a plain layer has no such outputs.
 ///
-/// Errors: Arity; DType for what is not f32 or f64 or differs, and lengths not in i64; Axis for other ranks; Shape for extents
-/// that do not fit; Value for the projection of another cell than an LSTM's; Index for a length that is not in `0 ..= t`.
+/// Errors: Arity; DType for inputs that are not f32 or f64 or differ, and for lengths not in i64; Axis for other ranks; Shape
+/// for extents that do not fit; Value for the projection of another cell than an LSTM's; Index for a length that is not in
+/// `0 ..= t`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: float, w_ih: float, w_hh: float, rest..: any), gradient(x, w_ih, w_hh, rest))]
 pub struct Recurrent {
@@ -85,7 +86,7 @@ pub struct Recurrent {
     /// There are lengths.
     #[param(default = false)]
     pub lengths: bool,
-    /// What the gradient reads are outputs.
+    /// True if the op returns the values that its gradient reads as outputs.
     #[param(default = false)]
     pub keep: bool,
 }

@@ -15,8 +15,8 @@ use crate::{Cost, EvalCx, GradCx, Grads, LayoutReq, Op};
 /// the forward op say, the initial `c0` of an LSTM or `h0` of a GRU, `w_hr`, and the lengths.
 ///
 /// `dgates: [t, b, columns]` are the gradients of the sums that the gates are functions of, in the order of the kept gates;
-/// `dh0` and, of an LSTM, `dc0` those of the initial states; with a projection follows `[t, b, p]`, the gradient of each output
-/// with what comes through later steps. Errors: as the forward op.
+/// `dh0` and, of an LSTM, `dc0` those of the initial states; with a projection follows `[t, b, p]`, the gradient of each
+/// output, including the part through later steps. Errors: as the forward op.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(dy: float, dh: float, rest..: any), gradient(dy, dh, rest))]
 pub struct RecurrentGrad {

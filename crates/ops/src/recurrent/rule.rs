@@ -10,7 +10,7 @@ use crate::pointwise::{BinaryFn, Fill, UnaryFn};
 use crate::shape::{BroadcastTo, Concat, Permute, Slice};
 use crate::{GradCx, Grads, Var};
 
-/// What the rule works with.
+/// The state of the gradient rule.
 struct Rule<'a, 'b> {
     cx: &'a GradCx<'b>,
     of: &'a Recurrent,
@@ -64,7 +64,7 @@ pub(super) fn gradients(of: &Recurrent, cx: &mut GradCx<'_>) -> Result<Grads> {
 }
 
 impl Rule<'_, '_> {
-    /// What the gradient reads of the forward pass: outputs of it, or of another run that gives them.
+    /// The values of the forward pass that the gradient reads: outputs of it, or of a second run that gives them.
     fn kept(&self) -> Result<SmallVec<[Var; 2]>> {
         let (of, cx) = (self.of, self.cx);
         let places = of.kept_at()..of.kept_at() + of.cell.kept();

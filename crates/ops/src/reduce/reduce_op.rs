@@ -12,7 +12,7 @@ use crate::schema::{Choice, Params};
 use crate::shape::BroadcastTo;
 use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample, Tolerance, Var};
 
-/// What is made of the elements that fall on one output.
+/// A function of the elements that fall on one output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReduceFn {
@@ -90,7 +90,7 @@ pub(super) fn run<T: Storage, U: Storage>(cx: &mut EvalCx<'_>, axes: &[usize], r
     Ok(())
 }
 
-/// What is done with the reducer of a function and an element type.
+/// A caller of the reducer for a function and an element type.
 pub(crate) trait WithReducer: Sized {
     /// From elements `T` to `U`.
     fn with<T: Storage, U: Storage>(self, r: impl Reducer<T, U>) -> Result<()>;
@@ -109,7 +109,7 @@ impl WithReducer for Whole<'_, '_> {
 }
 
 impl ReduceFn {
-    /// Hands the reducer to `to`: of elements of `x`, `n` of which fall on one output.
+    /// Hands the reducer to `to`. Its elements are of dtype `x`, and `n` of them fall on one output.
     pub(crate) fn reducer(self, x: DType, n: usize, to: impl WithReducer) -> Result<()> {
         fn go<T: Num>(f: ReduceFn, to: impl WithReducer) -> Result<()> {
             match f {

@@ -22,7 +22,7 @@ pub struct Var {
     /// Whether they stay with extent 1.
     #[param(default = false)]
     pub keepdims: bool,
-    /// What is taken from the count.
+    /// The number subtracted from the count.
     pub correction: usize,
 }
 
@@ -38,7 +38,7 @@ pub struct Std {
     /// Whether they stay with extent 1.
     #[param(default = false)]
     pub keepdims: bool,
-    /// What is taken from the count.
+    /// The number subtracted from the count.
     pub correction: usize,
 }
 

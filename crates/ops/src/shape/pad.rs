@@ -20,7 +20,7 @@ pub struct Pad {
     pub before: SmallVec<[usize; 4]>,
     /// Elements behind, per axis.
     pub after: SmallVec<[usize; 4]>,
-    /// What they are, converted to the dtype by [`Scalar::cast`].
+    /// The value of the new elements, converted to the dtype by [`Scalar::cast`].
     pub value: Scalar,
 }
 

@@ -34,7 +34,7 @@ impl Slice {
     }
 }
 
-/// [`Layout::slice`], with what it leaves to its caller: a step of 0, and numbers from files that would overflow.
+/// [`Layout::slice`], with the checks that it leaves to its caller: a step of 0, and numbers from files that would overflow.
 pub(super) fn slice_layout(x: &Layout, axis: usize, start: usize, len: usize, step: isize) -> Result<Layout> {
     if step == 0 {
         return Err(Error::new(ErrorKind::Value, "a slice steps by 0"));

@@ -170,7 +170,7 @@ impl OpDef for Irfft {
     fn samples() -> Vec<Sample<Self>> {
         let op = |n| Irfft { n };
         vec![
-            // what is no real number is not read
+            // imaginary parts that must be 0 are not read
             Sample::new(op(4), vec![t(&[10.0f32, 9., -2., 2., -2., 9.], [3, 2])])
                 .gives(vec![t(&[4.0f32, 8., 12., 16.], [4])]),
             Sample::new(op(3), vec![t(&[7.0f64, 9., -2., 3f64.sqrt()], [2, 2])])

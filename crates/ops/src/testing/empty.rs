@@ -36,8 +36,8 @@ fn emptied(x: &[HostTensor], axes: &Axes) -> Result<Vec<HostTensor>> {
     x.iter().enumerate().map(one).collect()
 }
 
-/// What inference accepts, evaluation computes, or refuses by name: no panic, no `Internal`, and every element of an
-/// output is written, of which there may be some although nothing goes in.
+/// If inference accepts empty inputs, evaluation computes them or refuses them by name: it does not panic and returns
+/// no `Internal`. It writes every element of an output; an output may have elements although no input has any.
 pub(super) fn empty_inputs_evaluate(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {
     if !succeeds(s) {
         return Ok(());

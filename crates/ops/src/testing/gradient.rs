@@ -155,7 +155,7 @@ impl FirstGradient<'_> {
         let grads = tape.gradients(&roots, &wrt)?;
         let mut projected = Vec::new();
         for (k, g) in grads.into_iter().enumerate() {
-            // what is missing is constant, as the first order has checked
+            // a missing gradient means a constant, as the first order has checked
             let Some(g) = g else { continue };
             let fact = tape.fact(&g);
             projected.push((g, tape.leaf(random_cotangent(77 + k as u64, DType::F64, &fact.shape)?)));

@@ -1,4 +1,4 @@
-//! Checks that the way inputs lie in memory does not change what is computed.
+//! Checks that the layout of inputs in memory does not change results.
 
 use remat_types::{DType, HostTensor, Layout, Result, Shape};
 
@@ -61,7 +61,7 @@ fn scattered_all(x: &[HostTensor], reverse: bool, gap: usize, flip: bool) -> Res
         .collect()
 }
 
-/// What strides may change: nothing, but for samples that give a reason for a loose tolerance.
+/// The differences that strides cause: none are allowed, except for samples that give a reason for a loose tolerance.
 fn layout_differences(s: &Sample<OpRef>, got: &[HostTensor], want: &[HostTensor]) -> Option<String> {
     match s.tolerance {
         Tolerance::Loose(..) => differences(got, want, s.tolerance),

@@ -35,7 +35,7 @@ pub struct Failure {
     pub sample: Option<usize>,
     /// Name of the check.
     pub check: &'static str,
-    /// What was wrong.
+    /// The description of the failure.
     pub message: String,
 }
 
@@ -49,10 +49,10 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The outcome of one check: nothing, or what was wrong.
+/// The outcome of one check: nothing, or the description of the failure.
 type Check = std::result::Result<(), String>;
 
-/// What the checks of a sample share.
+/// The data that the checks of a sample share.
 struct Harness {
     /// Pools of 1, 2 and 3 threads: results must not depend on which is used.
     pools: [Pool; 3],

@@ -1,12 +1,12 @@
-//! What ops say of themselves to passes is so.
+//! Checks that the claims of ops to passes are true.
 
 use remat_types::{Fact, HostTensor, Layout};
 
 use super::{Check, Harness, bit_differences, succeeds, text};
 use crate::{Class, Entry, OpRef, Sample, WeightChannels};
 
-/// What an op says that passes act upon: that it gives its input, repeats it, converts it, is one op with what comes before
-/// it, or has channels of a weight.
+/// Checks the claims that passes act upon: an op may claim that it returns its input, repeats it, converts it, merges with
+/// the op before it, or has channels of a weight.
 pub(super) fn what_passes_are_told_is_so(harness: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {
     if !succeeds(s) {
         return Ok(());

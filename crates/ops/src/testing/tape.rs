@@ -37,7 +37,7 @@ struct Step {
     y: SmallVec<[TapeVar; 2]>,
 }
 
-/// An evaluator that remembers what it applied, so that results can be differentiated, any number of times.
+/// An evaluator that remembers the ops that it applied, so that results can be differentiated, any number of times.
 pub struct HostTape<'a> {
     pool: &'a Pool,
     values: RefCell<Vec<HostTensor>>,

@@ -23,8 +23,9 @@ pub(super) fn meets_expectation(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Ch
     }
 }
 
-/// Inference alone must predict dtype and shape of the expected values: `eval_on_host` allocates what is inferred, so
-/// an inferred fact is compared with what the sample's author wrote, and with inference that knows no values.
+/// Inference alone must predict dtype and shape of the expected values: `eval_on_host` allocates by the inferred
+/// facts. So the check compares an inferred fact with the values that the sample's author wrote, and with inference
+/// that knows no values.
 pub(super) fn facts_equal_outputs(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {
     if !succeeds(s) {
         return Ok(());
@@ -75,7 +76,7 @@ pub(super) fn f32_agrees_with_f64(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> 
     Ok(())
 }
 
-/// What inference accepts, evaluation must compute: no panic, no `Internal`, no `DType` from a kernel.
+/// Evaluation must compute all inputs that inference accepts: without a panic, an `Internal`, or a `DType` from a kernel.
 pub(super) fn accepted_dtypes_evaluate(h: &Harness, _: &Entry, s: &Sample<OpRef>) -> Check {
     let Some(first) = s.x.first().map(HostTensor::dtype) else { return Ok(()) };
     for dtype in DType::ALL {

@@ -7,8 +7,8 @@ use crate::sample::t;
 use crate::schema::Params;
 use crate::{Cost, EvalCx, GradCx, Grads, Op, OpDef, Sample};
 
-/// Which boxes stay, from the first on: those that overlap no box which stays before them by more than `most`, measured as
-/// intersection over union, among those of their group.
+/// Non-maximum suppression: marks the boxes that stay. From the first on, a box stays if its intersection over union with
+/// every box of its group that stays before it is at most `most`.
 ///
 /// `boxes: [n, 4]` of f32 or f64, left, top, right, bottom; `groups: [n]` of I64; bools `[n]`. Errors: DType; Shape;
 /// Value for a NaN.

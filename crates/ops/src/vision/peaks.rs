@@ -11,7 +11,7 @@ use crate::{EvalCx, GradCx, Grads, Op, OpDef, Sample};
 /// largest.
 ///
 /// `x: [n, c, size..]` of one to three spatial axes, of any number dtype; `[n, c, out..]`. Window `o` has `kernel` elements
-/// `dilation` apart from `o stride - before` on, of which those within `x` count; without kernels windows are adaptive,
+/// `dilation` apart from `o stride - before` on; only the elements within `x` count. Without kernels windows are adaptive,
 /// `floor(o size / out) .. ceil((o + 1) size / out)`.
 ///
 /// Errors: Axis; DType for bools; Value for a kernel, stride or dilation of 0, or padding that is not less than the reach of the

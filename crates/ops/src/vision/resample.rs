@@ -64,7 +64,7 @@ pub enum ResampleRule {
 pub struct Resample {
     /// The axis.
     pub axis: usize,
-    /// Its extent in what is resampled.
+    /// Its extent in the resampled tensor.
     pub size: usize,
     /// Its extent afterwards.
     pub out: usize,
@@ -76,7 +76,7 @@ pub struct Resample {
 }
 
 impl Resample {
-    /// What the kernel does. Errors: Value, Shape.
+    /// The plan of the kernel. Errors: Value, Shape.
     fn plan(&self) -> Result<Resampling> {
         let finite = |v: Scalar, name: &str| number(v, name, "finite", f64::is_finite);
         let scale = |v: Scalar| number(v, "scale", "finite and above 0", |x| x > 0.0 && x.is_finite());

@@ -11,7 +11,7 @@ use crate::schema::{Choice, Params};
 use crate::shape::Concat;
 use crate::{Apply, Cost, EvalCx, GradCx, Grads, In, Op, OpDef, Sample, Var};
 
-/// What is read between pixels.
+/// The value between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Between {
@@ -23,7 +23,7 @@ pub enum Between {
     Cubic,
 }
 
-/// What is read beyond the image.
+/// The value beyond the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Beyond {
@@ -53,9 +53,9 @@ type Orders = SmallVec<[usize; 4]>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: float, points: float, batch: int), gradient(x, points))]
 pub struct SamplePoints {
-    /// What is read between pixels.
+    /// The value between pixels.
     pub between: Between,
-    /// What is read beyond the image.
+    /// The value beyond the image.
     pub beyond: Beyond,
     /// How often the value is differentiated along each axis; none is as good as zeros.
     #[param(default = SmallVec::new())]
@@ -165,7 +165,7 @@ fn slopes<A: Apply>(
     permuted(cx, shaped(cx, all, [k, axes, p])?, &[0, 2, 1])
 }
 
-/// The images that groups read, all of which are looked at before anything is computed. Errors: Index.
+/// The images that groups read. All indices are checked before anything is computed. Errors: Index.
 fn images_of<'a>(batch: &In<'a>, images: usize) -> Result<&'a [i64]> {
     let all = batch.slice::<i64>()?;
     match all.iter().find(|i| **i < 0 || **i as usize >= images) {
@@ -227,13 +227,13 @@ impl Op for SamplePoints {
 
 /// `(points, batch, dy) -> dx`: the transpose of [`SamplePoints`] with respect to the images.
 ///
-/// `dx: [images, c, size..]`, of f32 (f64 of f64): what is added up is rounded once, by who asks. Errors: as there.
+/// `dx: [images, c, size..]`, of f32 (f64 for f64): the caller rounds the sums once. Errors: as there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(points: float, batch: int, dy: float), gradient(points, dy))]
 pub struct SamplePointsGrad {
-    /// What is read between pixels.
+    /// The value between pixels.
     pub between: Between,
-    /// What is read beyond the image.
+    /// The value beyond the image.
     pub beyond: Beyond,
     /// How often the value is differentiated along each axis; none is as good as zeros.
     #[param(default = SmallVec::new())]
@@ -307,9 +307,9 @@ impl Op for SamplePointsGrad {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x: float, points: float, batch: int, dy: float), gradient(x, points, dy))]
 pub struct SamplePointsSlope {
-    /// What is read between pixels.
+    /// The value between pixels.
     pub between: Between,
-    /// What is read beyond the image.
+    /// The value beyond the image.
     pub beyond: Beyond,
 }
 
@@ -356,7 +356,7 @@ fn wave(n: usize) -> Vec<f32> {
     (0..n).map(|i| (i as f32 * 1.7).sin() * 2.0).collect()
 }
 
-/// Points that are neither on pixels nor on edges, of which some lie beyond.
+/// Points that are neither on pixels nor on edges; some lie beyond the image.
 fn scattered(n: usize, spread: f32) -> Vec<f32> {
     (0..n).map(|i| ((i as f32 * 2.3 + 0.7).sin() * 0.5 + 0.5) * spread - 0.813).collect()
 }

@@ -193,7 +193,7 @@ fn compare(name: &str, op: &OpRef, e: &Expression, dtypes: &[DType], x: &[Vec<u6
     }
 }
 
-/// The first result and element of which `e` has other bits than `want`, and these bits.
+/// The first result and element in which `e` has other bits than `want`, and these bits.
 fn difference(want: &[HostTensor], e: &Expression, x: &[Vec<u64>]) -> Option<(usize, usize, u64)> {
     let mut got = vec![vec![0; x[0].len()]; want.len()];
     let mut outputs: Vec<&mut [u64]> = got.iter_mut().map(|y| &mut y[..]).collect();

@@ -1,4 +1,4 @@
-//! What is true of all operators, and what some of them are held to beside their samples.
+//! Properties of all operators, and checks of some operators beside their samples.
 
 mod compare;
 mod earlier_forms;

@@ -1,4 +1,4 @@
-//! What is said of each op is true of its samples.
+//! Checks that each op's description is true of its samples.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn gradients(s: &Sample<OpRef>) -> Vec<usize> {
     b.grads.iter().enumerate().filter(|(_, g)| g.is_some()).map(|(i, _)| i).collect()
 }
 
-/// What is said of the inputs and is not so.
+/// The claims about inputs that are not true.
 fn wrong_inputs(schema: &Schema, samples: &[Sample<OpRef>]) -> BTreeSet<String> {
     let name = schema.name;
     let required = schema.inputs.iter().filter(|i| i.count == Count::One).count();

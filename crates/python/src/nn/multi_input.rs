@@ -18,7 +18,7 @@ pub(crate) trait MultiInput: Module {
     }
 }
 
-/// What keeps the keys and values of places that it has seen.
+/// A layer that keeps the keys and values of the places that it has seen.
 pub(crate) trait Cached {
     /// Room for `n` texts of at most `places`, one cache an attention.
     fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>>;

@@ -1,4 +1,4 @@
-//! What a closure over tensors is to a compiled function: its trace, and the run of a form on its cells.
+//! A closure over tensors as the source of a compiled function: its trace, and the run of a form on its cells.
 
 use std::sync::{Arc, MutexGuard};
 

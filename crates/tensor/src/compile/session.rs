@@ -144,7 +144,7 @@ impl Session {
         Err(Error::new(ErrorKind::Value, format!("input {i} of a session that has {}", self.inputs)))
     }
 
-    /// What the last run gave as output `j`. Errors (Value): no such output; running.
+    /// Output `j` of the last run. Errors (Value): no such output; running.
     pub fn output(&mut self, j: usize) -> Result<ValueView<'_>> {
         self.run.output(j)
     }
@@ -172,7 +172,7 @@ impl Session {
         self.run.run_part(k)
     }
 
-    /// Begins a run on a thread of the session. Errors: as [`Session::run`] for what comes before the first op.
+    /// Begins a run on a thread of the session. Errors: as [`Session::run`] before the first op.
     pub fn start(&mut self) -> Result<()> {
         self.prepare()?;
         self.run.start()
@@ -195,7 +195,7 @@ impl Session {
         self.run.on_value(v, f)
     }
 
-    /// What it runs. Errors (Value): running.
+    /// The executable that the session runs. Errors (Value): running.
     pub fn executable(&mut self) -> Result<&Arc<Executable>> {
         self.run.executable()
     }

@@ -24,7 +24,7 @@ use crate::tape::{self, Frame, Restores, no_grad};
 /// A traced closure.
 struct Traced {
     graph: Graph,
-    /// What the graph's inputs after the given ones are.
+    /// The captured tensors: the graph's inputs after the given ones.
     captured: Vec<Tensor>,
 }
 

@@ -9,7 +9,7 @@ use super::{Traced, apply, device_of, fact, traced};
 use crate::Tensor;
 use crate::site::InOp;
 
-/// What becomes of a value that each step of a [`scan`] gives.
+/// The way in which a [`scan`] collects a value from each step.
 pub enum Collect {
     /// That of the last step; 0 without a step.
     Last(Tensor),
@@ -40,7 +40,7 @@ impl Collect {
 /// How a [`scan`] runs.
 #[derive(Clone, Default)]
 pub struct ScanOptions {
-    /// The number of steps; unless set, the first extent of what is scanned.
+    /// The number of steps; unless set, the first extent of the scanned inputs.
     pub trips: Option<usize>,
     /// From the last row to the first.
     pub reverse: bool,
@@ -48,7 +48,7 @@ pub struct ScanOptions {
     pub count: Option<Tensor>,
 }
 
-/// `f(step, carried)` repeatedly, `trips` times: what it gives is what the next step gets. `step` is an I64 of rank 0.
+/// Calls `f(step, carried)` `trips` times; each step gets the result of the one before. `step` is an I64 of rank 0.
 ///
 /// Random keys that modules draw differ from step to step; a key tensor from outside is the same in all of them, see
 /// [`Tensor::fold_in`].
@@ -103,8 +103,8 @@ pub fn while_loop(
     Ok((carried, count))
 }
 
-/// `f(step, carried, rows)` for each row of `xs`, tensors of `[steps, ..]`. Gives the last carried values, and what was
-/// collected of the others.
+/// `f(step, carried, rows)` for each row of `xs`, tensors of `[steps, ..]`. Returns the last carried values, and the
+/// collected values of the others.
 ///
 /// Errors: those of [`fori_loop`]; Shape for `xs` of different lengths, Arity if nothing says how many steps there are.
 #[track_caller]
@@ -122,7 +122,7 @@ pub fn scan(
     repeat(options, init, xs, site, step).in_op_at("scan", site)
 }
 
-/// What a step gives: carried values, what is collected, and whether to go on.
+/// The results of a step: carried values, collected values, and whether to go on.
 type Step = (Vec<Tensor>, Vec<Collect>, Option<Tensor>);
 
 /// The fact of a row of each tensor. Errors (Shape) unless they have `trips` rows.

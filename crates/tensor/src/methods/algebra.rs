@@ -215,8 +215,8 @@ impl Tensor {
         self.diagonal(0, -2, -1).called("trace")?.sum_over(&[-1], false)
     }
 
-    /// Vectors as the coordinates of a grid: as many tensors of shape `[x[0].len, x[1].len, ..]`, the `i`-th of which varies along axis
-    /// `i` alone (`indexing="ij"` elsewhere). Errors: Axis for other than vectors.
+    /// Vectors as the coordinates of a grid: one tensor of shape `[x[0].len, x[1].len, ..]` for each vector. The `i`-th tensor
+    /// varies along axis `i` alone (`indexing="ij"` elsewhere). Errors: Axis for other than vectors.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -300,8 +300,8 @@ impl Tensor {
         positive.masked_fill(&at_zero, 1.0)?.sqrt()?.masked_fill(&at_zero, 0.0)?.mul(&by)
     }
 
-    /// What two tensors are divided by so that sums of their squares neither over- nor underflow: 1, unless their largest element is far
-    /// from it. No gradient, for what it scales is scaled back.
+    /// The divisor of two tensors that keeps sums of their squares from over- and underflow: 1, unless their largest element is
+    /// far from 1. It has no gradient, since the caller multiplies by it again.
     #[track_caller]
     fn scale_of_squares(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         let largest = |t: &Tensor| match t.elems() {
@@ -411,7 +411,7 @@ impl Tensor {
     }
 }
 
-/// What [`Tensor::matrix_norm`] computes.
+/// The norms that [`Tensor::matrix_norm`] computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatrixNorm {
     /// The root of the sum of squares.

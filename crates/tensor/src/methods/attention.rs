@@ -5,7 +5,7 @@ use remat_types::{DType, Error, ErrorKind, Result};
 
 use crate::Tensor;
 
-/// What queries attend to, and how much a score counts. The default: everything, and scores over `sqrt(d)`.
+/// The places that queries attend to, and the scale of scores. The default: all places, and scores over `sqrt(d)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attend<'a> {
     /// Query `i` sees keys `j <= i` only, where `i` counts as [`Attend::place`] says.
@@ -22,7 +22,7 @@ pub struct Attend<'a> {
     pub place: QueryPlace,
     /// Scores become `cap tanh(score / cap)` before mask and bias.
     pub soft_cap: Option<f64>,
-    /// The probability with which a probability is dropped, and the key of what is drawn, `u64 [2]`.
+    /// The probability with which a probability is dropped, and the key of the random numbers, `u64 [2]`.
     pub dropout: Option<(f64, &'a Tensor)>,
 }
 
@@ -51,10 +51,10 @@ impl<'a> Attend<'a> {
         dropout: None,
     };
 
-    /// Places see themselves and what comes before.
+    /// Places see themselves and the places before them.
     pub const CAUSAL: Attend<'static> = Attend { causal: true, ..Attend::ALL };
 
-    /// What the mask shows.
+    /// The places that the mask shows.
     pub fn masked(mask: &'a Tensor) -> Self {
         Attend { mask: Some(mask), ..Attend::default() }
     }

@@ -1,4 +1,4 @@
-//! What ranks do together. Every rank of a group calls the same methods in the same order; see the notes of
+//! Collectives. Every rank of a group calls the same methods in the same order; see the notes of
 //! [`remat_ops::collective`].
 
 use remat_ops::collective::{self, AllReduce, Broadcast, Communicator, Receive, ReduceTo, Reduction, Send};
@@ -77,7 +77,7 @@ impl Tensor {
         collective::scatter_from(&TapeCx::of(self), self.clone(), axis, extent, root, group).in_op("scatter_from")
     }
 
-    /// Of as many equal parts along axis `split` as there are ranks, part `r` goes to rank `r`; what comes is put together along axis
+    /// Cuts axis `split` into one equal part per rank; part `r` goes to rank `r`. The received parts are joined along axis
     /// `concat` in the order of ranks. Errors: Axis, Shape if `split` is not divisible. On the device: as [`Tensor::all_reduce`].
     #[track_caller]
     pub fn all_to_all(&self, split: isize, concat: isize, group: &Communicator) -> Result<Tensor> {
@@ -97,8 +97,8 @@ impl Tensor {
         Tensor::apply1(Send { to, group: group.clone() }, &[self])
     }
 
-    /// What rank `from` sends, of this dtype and shape. The tensor has no elements, `[0]`: it is what must have happened before, a
-    /// message that was [sent](Tensor::send_to), or [`Tensor::receive`] is called.
+    /// The tensor of this dtype and shape that rank `from` sends. `self` has no elements, `[0]`: it orders the call after a
+    /// message that was [sent](Tensor::send_to). Without such a message call [`Tensor::receive`].
     ///
     /// Errors: DType and Shape for another tensor, Value for this rank, or one that does not exist. On the device: as
     /// [`Tensor::all_reduce`].
@@ -108,7 +108,8 @@ impl Tensor {
         Tensor::apply1(Receive { from, dtype, shape, group: group.clone() }, &[self])
     }
 
-    /// What rank `from` sends, of this dtype and shape, after what this program did before. Errors: as [`Tensor::receive_from`].
+    /// The tensor of this dtype and shape that rank `from` sends, after earlier calls of this program. Errors: as
+    /// [`Tensor::receive_from`].
     #[track_caller]
     pub fn receive(
         device: &Device,

@@ -270,7 +270,7 @@ fn steps(start: Scalar, end: Scalar, step: Scalar) -> Result<usize> {
         return usize::try_from(way.div_ceil(step.unsigned_abs())).map_err(|_| too_many());
     }
     let steps = (end.to_f64() - start.to_f64()) / step.to_f64();
-    // an end or a step beyond all numbers leaves a count that is none
+    // an infinite end or step leaves no valid count
     if !(steps.is_finite() && start.to_f64().is_finite() && step.to_f64().is_finite()) {
         return Err(bad("not finite"));
     }

@@ -19,7 +19,7 @@ const EXHAUSTIVE: usize = 8;
 impl Tensor {
     /// Einstein's sum: the axes of each factor are named by letters, products are summed over the letters that the result does
     /// not name. `...` stands for any number of axes, which broadcast; a letter twice in one factor is its diagonal. Without `->`
-    /// the result names, in the order of the alphabet, what is named once. As NumPy's and PyTorch's `einsum`.
+    /// the result has the letters that occur once, in the order of the alphabet. As NumPy's and PyTorch's `einsum`.
     ///
     /// Three factors and more are contracted in pairs: in the order with the fewest multiplications if there are at most eight.
     ///
@@ -176,7 +176,7 @@ impl Term {
         Ok(self)
     }
 
-    /// Summed over what is not needed.
+    /// Summed over the letters that are not needed.
     #[track_caller]
     fn summed(self, needed: &dyn Fn(&Label) -> bool) -> Result<Term> {
         let gone: Vec<isize> =
@@ -246,7 +246,7 @@ fn order(terms: &[Term], output: &[Label], extents: &BTreeMap<Label, usize>) -> 
         return (1..sets.len()).map(|_| (0, 1)).collect();
     }
     let tree = if sets.len() <= EXHAUSTIVE { search.best() } else { search.greedy() };
-    // from sets of factors to places among what is left
+    // from sets of factors to places among the remaining ones
     let mut left: Vec<usize> = (0..sets.len()).map(|i| 1 << i).collect();
     let place = |left: &[usize], set: usize| left.iter().position(|s| *s == set).unwrap_or(0);
     tree.into_iter()
@@ -318,7 +318,7 @@ impl Search<'_> {
         joins
     }
 
-    /// The joins in the order in which they shrink what is left most.
+    /// The joins in the order in which they shrink the remaining factors most.
     fn greedy(&self) -> Vec<(usize, usize)> {
         let mut left: Vec<usize> = (0..self.sets.len()).map(|i| 1 << i).collect();
         let mut joins = Vec::new();

@@ -24,7 +24,7 @@ pub enum BagMode {
 /// Which rows are in which bag, and how they count. The default: those of a row of the index, and their mean.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bags<'a> {
-    /// What a bag's rows become.
+    /// The function of a bag's rows.
     pub mode: BagMode,
     /// For an index of rank 1, where each bag begins: integers `[bags]` that ascend, the first of them 0.
     pub offsets: Option<&'a Tensor>,
@@ -38,7 +38,7 @@ pub struct Bags<'a> {
 
 impl Bags<'_> {
     /// Bags of a mode, each a row of the index.
-    pub fn of(mode: BagMode) -> Self {
+    pub fn with_mode(mode: BagMode) -> Self {
         Bags { mode, ..Bags::default() }
     }
 
@@ -154,7 +154,7 @@ impl Tensor {
     /// assert_eq!(table.embedding_bag(&index, Bags::default())?.to_vec::<f32>()?, [3.0, 4.0, 3.0, 4.0]);
     /// let index = Tensor::new(&device, &[0, 1, 2], [3])?;
     /// let offsets = Tensor::new(&device, &[0, 1, 1], [3])?;
-    /// let bags = Bags { offsets: Some(&offsets), ..Bags::of(BagMode::Sum) };
+    /// let bags = Bags { offsets: Some(&offsets), ..Bags::with_mode(BagMode::Sum) };
     /// assert_eq!(table.embedding_bag(&index, bags)?.to_vec::<f32>()?, [1.0, 2.0, 0.0, 0.0, 8.0, 10.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -205,7 +205,7 @@ impl Tensor {
         if other { index.ne(row) } else { index.eq(row) }?.unsqueeze(-1)
     }
 
-    /// Bags of `self: [bags, n, size]`; of `counted: [bags, n, 1]`, where there is one, only what is true has its value.
+    /// Bags of `self: [bags, n, size]`; with `counted: [bags, n, 1]` only true rows have their value.
     #[track_caller]
     fn bag_rows(&self, mode: BagMode, counted: Option<&Tensor>) -> Result<Tensor> {
         let n = self.dims().get(1).copied().unwrap_or_default();
@@ -228,7 +228,7 @@ impl Tensor {
         }
     }
 
-    /// Bags of `self: [n, size]`, each of which is in the bag that `bag: [n]` names.
+    /// Bags of the rows of `self: [n, size]`; `bag: [n]` names the bag of each row.
     #[track_caller]
     fn segment_rows(&self, mode: BagMode, counted: Option<&Tensor>, bag: &Tensor, bags: usize) -> Result<Tensor> {
         let (device, n, size) = (self.device(), self.dims()[0], self.dims()[1]);

@@ -95,7 +95,7 @@ impl Tensor {
         self.solved(b, SolveTriangular { upper, unit, transpose }, "solve_triangular")
     }
 
-    /// `x` of `self self^T x = b` where `self` is what [`Tensor::cholesky`] gave. Errors: those of `solve_triangular`.
+    /// `x` of `self self^T x = b` where `self` is the result of [`Tensor::cholesky`]. Errors: those of `solve_triangular`.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -160,8 +160,8 @@ impl Tensor {
         sign.mul(log.exp()?)
     }
 
-    /// Orthonormal columns `q: [.., m, k]` and an upper triangle `r: [.., k, n]` of `self = q r: [.., m, n]`, `k = min(m, n)`. The
-    /// signs of the diagonal of `r` are those that fall out. Errors: DType for other than f32 and f64; Axis.
+    /// Orthonormal columns `q: [.., m, k]` and an upper triangle `r: [.., k, n]` of `self = q r: [.., m, n]`, `k = min(m, n)`.
+    /// The signs of the diagonal of `r` are not normalised. Errors: DType for other than f32 and f64; Axis.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -225,9 +225,9 @@ impl Tensor {
         Tensor::apply1(Svd { vectors: false }, &[self]).called("svdvals")
     }
 
-    /// Eigenvalues `w: [.., n]`, ascending, and eigenvectors as the columns of `v: [.., n, n]`, of symmetric matrices of which only
-    /// the lower triangle is read. The gradient of the vectors is infinite where eigenvalues are equal. Errors: DType for other
-    /// than f32 and f64; Axis, Shape; Value for a matrix with NaN or an infinity.
+    /// Eigenvalues `w: [.., n]`, ascending, and eigenvectors as the columns of `v: [.., n, n]`, of symmetric matrices. Only the
+    /// lower triangle is read. The gradient of the vectors is infinite where eigenvalues are equal. Errors: DType for other than
+    /// f32 and f64; Axis, Shape; Value for a matrix with NaN or an infinity.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -257,7 +257,8 @@ impl Tensor {
         Tensor::apply1(Eigh { vectors: false }, &[self]).called("eigvalsh")
     }
 
-    /// What a singular value must be of the largest to count: the larger extent times the distance of 1 to the next number.
+    /// The share of the largest singular value from which a singular value counts: the larger extent times the distance of 1 to
+    /// the next number.
     fn rcond(&self) -> f64 {
         let extent = self.dims().iter().rev().take(2).copied().max().unwrap_or(1);
         extent as f64 * if self.dtype() == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON }

@@ -15,7 +15,7 @@ use crate::Tensor;
 use crate::site::InOp;
 use crate::tape::TapeCx;
 
-/// One part of an index: what is taken of an axis, or of several.
+/// One part of an index: the elements to take from an axis, or from several.
 #[derive(Clone, Debug)]
 pub enum IndexPart {
     /// One place of an axis, which is gone from the result; it counts from the end if negative.
@@ -90,7 +90,7 @@ impl From<isize> for IndexPart {
     }
 }
 
-/// What stands between the brackets of an index: one part, or a tuple, array or vector of them.
+/// The content of an index's brackets: one part, or a tuple, array or vector of them.
 pub trait IntoIndex {
     /// The parts.
     fn parts(self) -> Vec<IndexPart>;
@@ -125,7 +125,7 @@ macro_rules! tuples {
 }
 tuples! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) (A, B, C, D, E, F, G) (A, B, C, D, E, F, G, H) }
 
-/// What is done with an axis of the indexed tensor, new axes included.
+/// The treatment of an axis of the indexed tensor, new axes included.
 enum Axis {
     At(usize),
     /// First element, number of elements, step.
@@ -329,7 +329,7 @@ impl Tensor {
     }
 }
 
-/// Places of a tensor, of which a method makes a new tensor: see [`Tensor::at`].
+/// Places of a tensor. A method writes to them and returns a new tensor: see [`Tensor::at`].
 #[must_use = "assignment is by one of its methods"]
 #[derive(Clone, Debug)]
 pub struct Places {
@@ -339,7 +339,7 @@ pub struct Places {
 
 macro_rules! assignments {
     ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
-        // by names of JAX's `at`: they say what is done at the places, and are no arithmetic
+        // by names of JAX's `at`: they name the action at the places, and are no arithmetic
         #[expect(clippy::should_implement_trait, reason = "the index stands between")]
         impl Places { $(
             $(#[$doc])*
@@ -353,7 +353,7 @@ macro_rules! assignments {
     };
 }
 assignments! {
-    /// The tensor with `value` at the places; of those that go to one place the last one stays.
+    /// The tensor with `value` at the places; if several elements go to one place, the last one stays.
     ///
     /// ```
     /// # use remat_tensor::{Tensor, tensor};

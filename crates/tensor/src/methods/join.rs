@@ -8,7 +8,7 @@ use crate::Tensor;
 use crate::site::InOp;
 use crate::tape::TapeCx;
 
-/// The rank of what is joined. Errors: Arity without tensors.
+/// The rank of the joined tensors. Errors: Arity without tensors.
 fn rank_of(x: &[&Tensor]) -> Result<usize> {
     let first = x.first().ok_or_else(|| Error::new(ErrorKind::Arity, "takes at least one tensor"))?;
     Ok(first.rank())
@@ -69,8 +69,8 @@ impl Tensor {
         compose::split(&TapeCx::of(self), self, axis, extents).in_op("split")
     }
 
-    /// At most `n` parts of equal extent along `axis`, the last of which may be smaller, as torch's `chunk`. Views.
-    /// Errors: Axis; Value for 0 parts.
+    /// At most `n` parts of equal extent along `axis`, as torch's `chunk`. The last part may be smaller. The parts
+    /// are views. Errors: Axis; Value for 0 parts.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -147,7 +147,7 @@ impl Tensor {
         compose::repeat_interleave(&TapeCx::of(self), self.clone(), n, axis).in_op("repeat_interleave")
     }
 
-    /// The elements of `axis` moved by `shift` places; those that leave at one end come in at the other. Errors: Axis.
+    /// The elements of `axis` moved by `shift` places. Elements that leave at one end enter at the other. Errors: Axis.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -1,4 +1,4 @@
-//! What language models are made of beside attention: rotary embeddings and gated units.
+//! Parts of language models beside attention: rotary embeddings and gated units.
 
 use remat_types::{DType, Error, ErrorKind, Result, axis_of};
 

@@ -1,4 +1,4 @@
-//! What numbers a dtype holds.
+//! The numbers that a dtype holds.
 
 use remat_types::{DType, Error, ErrorKind, Result, bf16, f16};
 

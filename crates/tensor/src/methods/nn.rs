@@ -1,4 +1,4 @@
-//! What networks are made of.
+//! Functions of networks.
 
 use remat_ops::activation::Softmax;
 use remat_ops::loss::{CrossEntropy, Reduction};

@@ -103,7 +103,7 @@ impl Neg for Tensor {
     }
 }
 
-/// What a step of a formula gives: a tensor or a number, or the error of making it. For `calc!` of the crate `remat`.
+/// The result of a step of a formula: a tensor or a number, or the error of making it. For `calc!` of the crate `remat`.
 pub trait Settle {
     /// The value.
     type Value;

@@ -218,7 +218,7 @@ impl Tensor {
         Ok(self.shaped([self.elems()])?.median_over(0, false).called("median")?.0)
     }
 
-    /// [`Tensor::median_over`] of what is not NaN. Errors: as there.
+    /// [`Tensor::median_over`] of the elements that are not NaN. Errors: as there.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -232,7 +232,7 @@ impl Tensor {
         self.statistic(OrderFn::NanMedian, axis, keepdims, "nanmedian")
     }
 
-    /// [`Tensor::median`] of what is not NaN. Errors: Shape of nothing.
+    /// [`Tensor::median`] of the elements that are not NaN. Errors: Shape for an empty tensor.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

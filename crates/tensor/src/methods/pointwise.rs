@@ -115,8 +115,8 @@ fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// Both operands of arithmetic or a comparison, of which `number` tells whether one is a number: in their common dtype, but
-/// for a number beside 16-bit floats.
+/// Both operands of arithmetic or a comparison, in their common dtype, except for a number beside 16-bit floats. `number`
+/// is true in that case.
 #[track_caller]
 fn both(a: Tensor, b: Tensor, number: bool) -> Result<SmallVec<[Tensor; 4]>> {
     match number {
@@ -174,7 +174,7 @@ impl Tensor {
     }
 
     /// The elements converted to `dtype`: floats round to nearest even, integers truncate and saturate from floats
-    /// and wrap from integers; to bool, what is not 0 is true.
+    /// and wrap from integers; to bool, every number except 0 is true.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

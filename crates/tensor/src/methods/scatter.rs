@@ -74,9 +74,9 @@ impl Tensor {
         compose::scatter(&cx, PutFn::Add, self.clone(), axis, index.clone(), src.clone()).in_op("scatter_add")
     }
 
-    /// `self` with what its elements and those of `src` that go there make: their sum, product, mean, largest or smallest.
-    /// Without `include_self` the elements of `self` do not count where any of `src` goes. The gradient of an extreme is shared
-    /// equally among equal ones; that of a product is right where factors are zero.
+    /// `self`, with each element combined with the elements of `src` that go there: their sum, product, mean, largest or
+    /// smallest. Without `include_self`, an element of `self` does not count if any element of `src` goes there. The gradient
+    /// of an extreme is shared equally among equal ones; that of a product is right where factors are zero.
     ///
     /// Errors: as [`Tensor::scatter`].
     ///

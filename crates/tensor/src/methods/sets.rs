@@ -185,8 +185,8 @@ impl Tensor {
     /// `n` draws by the weights of the last axis, which need not add up to 1, as I64: `[.., n]`. Without `replacement` none is
     /// drawn twice. What has weight 0 is never drawn.
     ///
-    /// Errors: DType for other dtypes than floats, or a key that is none; Axis for rank 0; Value for more draws than weights
-    /// without replacement; when it runs Value for a weight that is negative or not finite, or fewer above 0 than are needed.
+    /// Errors: DType for other dtypes than floats, or a wrong key; Axis for rank 0; Value for more draws than weights without
+    /// replacement; when it runs Value for a weight that is negative or not finite, or fewer above 0 than are needed.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -201,7 +201,7 @@ impl Tensor {
         compose::multinomial(&TapeCx::of(self), self.detach(), key.clone(), n, replacement).in_op("multinomial")
     }
 
-    /// The elements of `axis` in a random order. Errors: Axis; DType or Shape for a key that is none.
+    /// The elements of `axis` in a random order. Errors: Axis; DType or Shape for a wrong key.
     ///
     /// ```
     /// # use remat_tensor::Tensor;

@@ -10,7 +10,7 @@ use remat_types::{Error, ErrorKind, Result};
 pub struct Span {
     /// The first element; `None` for where the axis begins, or ends if the step is negative.
     pub start: Option<isize>,
-    /// What no element reaches; `None` for beyond the other end of the axis.
+    /// The bound that no element reaches; `None` for beyond the other end of the axis.
     pub end: Option<isize>,
 }
 
@@ -22,7 +22,7 @@ impl Span {
             return Err(Error::new(ErrorKind::Value, "a slice steps by 0"));
         }
         let n = isize::try_from(extent).map_err(|_| Error::new(ErrorKind::Shape, "the extent cannot be addressed"))?;
-        // where a walk in this direction begins and what it never reaches
+        // the begin of a walk in this direction, and the bound that it never reaches
         let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
         let cut = |v: isize| (if v < 0 { v.saturating_add(n) } else { v }).clamp(low, high);
         let start = self.start.map_or(if step > 0 { low } else { high }, cut);

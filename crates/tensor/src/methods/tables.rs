@@ -6,7 +6,7 @@ use remat_types::Result;
 use super::IntoOperand;
 use crate::Tensor;
 
-/// What every example begins with, and ends with.
+/// Puts the common first and last lines around an example.
 macro_rules! example {
     ($($line:expr),*) => {
         concat!(

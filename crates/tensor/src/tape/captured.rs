@@ -1,4 +1,4 @@
-//! What a running trace has seen of cells and of gradients, which come back as they were when it ends.
+//! The cells and gradients that a running trace has touched. They are restored when the trace ends.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ pub trait StateCell: Send + Sync {
 struct CapturedState {
     cell: Arc<dyn StateCell>,
     before: Tensor,
-    /// What stands for that version in the trace.
+    /// The handle that stands for that version in the trace.
     own: Handle,
     /// The cell has what the trace put there, until that ends.
     is_written: bool,
@@ -56,7 +56,8 @@ fn address(cell: &Arc<dyn StateCell>) -> usize {
     Arc::as_ptr(cell).cast::<u8>() as usize
 }
 
-/// What stands for the version `now` of a cell in the trace of this thread; itself if the trace has put it there.
+/// The tensor that stands for the version `now` of a cell in the trace of this thread; `now` itself if the trace has put it
+/// there.
 fn own_version(cell: &Arc<dyn StateCell>, now: &Tensor, is_written: bool) -> Tensor {
     CAPTURED.with_borrow_mut(|cells| {
         let at = *cells.at.entry(address(cell)).or_insert_with(|| {
@@ -73,21 +74,21 @@ fn own_version(cell: &Arc<dyn StateCell>, now: &Tensor, is_written: bool) -> Ten
     })
 }
 
-/// Called by whoever reads a cell, whose version is `now`, while this thread traces: what the reader is to have instead. That
-/// version becomes a state of the graph; the cell itself stays as it is, for other threads.
+/// A reader of a cell calls this while the thread traces; `now` is the cell's version. Returns the tensor that the reader
+/// gets instead. The version becomes a state of the graph. The cell itself stays as it is, for other threads.
 pub fn captured_version(cell: &Arc<dyn StateCell>, now: &Tensor) -> Tensor {
     if now.handle.is_traced() { now.clone() } else { own_version(cell, now, false) }
 }
 
-/// Called by whoever writes a cell, with the cell locked. While this thread traces, what stands for its version in the trace
-/// stands in the cell until the trace ends.
+/// A writer of a cell calls this, with the cell locked. While this thread traces, the cell holds the traced tensor in place
+/// of its version until the trace ends.
 pub fn capture_state(cell: &Arc<dyn StateCell>, slot: &mut Option<Tensor>) {
     let Some(now) = slot.as_ref().filter(|t| !t.handle.is_traced()) else { return };
     *slot = Some(own_version(cell, now, true));
 }
 
-/// Called before a leaf's gradient is read or replaced. While this thread traces a function, whether there is one, and whether it is all
-/// ranks' together, is a part of what it compiles; one that is there is a state of the graph.
+/// Called before a leaf's gradient is read or replaced. While this thread traces a function, the compiled form depends on whether
+/// there is a gradient, and whether it is reduced over all ranks. An existing gradient is a state of the graph.
 pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
     if !tracing::is_tracing() || leaf.is_of_trace {
         return;
@@ -121,7 +122,7 @@ pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
         .with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, rows, was_reduced, own }));
 }
 
-/// While tracing: which hooks a leaf from outside has is a part of what is compiled.
+/// While tracing: the compiled form depends on the hooks of a leaf from outside.
 pub(crate) fn guard_hooks(leaf: &Arc<Leaf>, hooks: &[Hook]) {
     if !tracing::is_tracing() || leaf.is_of_trace {
         return;
@@ -146,7 +147,7 @@ impl StateCell for Leaf {
     }
 }
 
-/// What a trace found about cells and gradients.
+/// The cells and gradients that a trace found, after they were restored.
 #[derive(Default)]
 pub(crate) struct Restored {
     /// The cells of the states, by the handles that stood for them.

@@ -1,4 +1,4 @@
-//! What the body of a loop or a conditional uses from outside while it is traced.
+//! The tensors from outside that the body of a loop or a conditional uses while it is traced.
 
 use std::cell::RefCell;
 
@@ -30,7 +30,7 @@ impl Frame {
         Frame(())
     }
 
-    /// What with a history the body was seen to use.
+    /// The tensors with a history that the body used.
     pub(crate) fn used(&self) -> Vec<Tensor> {
         USED.with_borrow(|frames| frames.last().cloned().unwrap_or_default())
     }

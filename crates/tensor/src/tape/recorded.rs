@@ -1,5 +1,5 @@
-//! What the nodes of all applications of an op to tensors of the same dtypes and shapes share. To find it takes a hash and a
-//! comparison; to make it for each node took as long as the application itself.
+//! The data that all applications of an op to tensors of the same dtypes and shapes share. Finding it takes a hash and a
+//! comparison; making it for each node took as long as the application itself.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -17,7 +17,7 @@ pub(crate) struct Recorded {
     /// For a cotangent of every output that can have one.
     pub(crate) key: BackwardKey,
     pub(crate) y_facts: SmallVec<[Fact; 2]>,
-    /// What a backward graph may read.
+    /// The values that a backward graph may read.
     pub(crate) keep: SaveMask,
 }
 

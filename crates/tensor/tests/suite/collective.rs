@@ -44,7 +44,8 @@ fn concat(x: &[Tensor], axis: isize) -> Result<Tensor> {
     Tensor::concat(&x.iter().collect::<Vec<_>>(), axis)
 }
 
-/// What ranks do together, as a function of their own tensors and as one of all ranks' in one process: the part of rank `r`.
+/// A collective in two forms: a function of each rank's own tensors, and a function of all ranks' tensors in one process, which
+/// gives the part of rank `r`.
 struct Case {
     name: &'static str,
     together: fn(&Tensor, &Communicator) -> Result<Tensor>,

@@ -35,12 +35,12 @@ fn a_gradient_that_would_have_to_pass_a_compiled_function_is_an_error_and_not_a_
     assert_eq!(loss.item::<f32>().expect("a number"), 18.0);
     let e = loss.backward().expect_err("half of it would be missing");
     assert_eq!((e.kind(), e.op()), (ErrorKind::NotDifferentiable, Some("compiled")), "{e}");
-    // What is detached on purpose is a constant.
+    // A tensor that is detached on purpose is a constant.
     let y = f.call(&[&x.detach()]).expect("runs");
     let loss = y[0].add(x.square().expect("real")).expect("fits").sum().expect("real");
     loss.backward().expect("nothing passes the function");
     assert_eq!(x.grad().expect("some").to_vec::<f32>().expect("values"), [6.0]);
-    // What the function takes from outside counts as well.
+    // A tensor that the function captures counts as well.
     let w = Tensor::new(&d, &[2f32], [1]).expect("fits").requires_grad().expect("real");
     let inner = w.clone();
     let mut f = compile(&d, move |x: &[Tensor]| Ok(vec![x[0].mul(&inner)?]));

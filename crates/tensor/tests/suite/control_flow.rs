@@ -109,8 +109,8 @@ fn loops_and_choices_agree_with_central_differences() {
         Ok(y[0].clone())
     });
     let report = report.expect("differentiates");
-    // What central differences of step h are off by: h^2/6 |f'''| + eps |f| / h. The sum f of 6 elements, each at most 4.5
-    // (a step adds at most 1 to |c|, which begins below 1.5) by a weight below 1.5, is below 41; h is 6e-6 to 9e-6, and
+    // The error of central differences of step h: h^2/6 |f'''| + eps |f| / h. The sum f of 6 elements, each at most 4.5 (a
+    // step adds at most 1 to |c|, which begins below 1.5) by a weight below 1.5, is below 41; h is 6e-6 to 9e-6, and
     // |f'''| some hundreds: 1.4e-9 of truncation for each hundred, 1.5e-9 of rounding. The largest gradient is 1.875: with
     // less alive, the check would show less.
     assert!(report.max_error < 1e-8 && report.max_gradient > 1.8, "{report:?}");

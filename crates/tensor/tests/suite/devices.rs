@@ -68,7 +68,7 @@ fn tensors_of_two_devices_do_not_mix() {
     assert_eq!(e.kind(), ErrorKind::Device);
 }
 
-/// What failed where a copy came from is told by the copy's first read, with its figures, and by nobody else.
+/// If the source of a copy failed, the first read of the copy reports the failure with its figures. No other call does.
 #[test]
 fn a_copy_of_what_failed_tells_the_cause() {
     let a = Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::with_budget(1 << 16) }).expect("a device");

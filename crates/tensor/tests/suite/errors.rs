@@ -236,7 +236,7 @@ fn a_failure_in_a_backward_pass_names_the_forward_line() {
     drop(held);
     let dx = x.grad().expect("queued");
     expect(line, dx.to_host().expect_err("no class 9"), ErrorKind::Index, "cross_entropy_grad");
-    // What failed in one step is told together.
+    // One error reports all failures of a step.
     assert_eq!(loss.to_host().expect_err("no class 9").kind(), ErrorKind::Poisoned);
 }
 

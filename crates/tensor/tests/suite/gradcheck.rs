@@ -9,7 +9,7 @@ fn host(v: &[f64]) -> HostTensor {
     HostTensor::from_slice(v, [v.len()]).expect("fits")
 }
 
-/// What is claimed to be a derivative.
+/// A function that claims to be a derivative.
 type Slope = fn(&Tensor) -> Result<Tensor>;
 
 /// `sin x` whose gradient is `slope(x) dy`.

@@ -1,4 +1,4 @@
-//! What gradients are: their values, to third order, and that a budget does not change them.
+//! The values of gradients, to third order. A budget does not change them.
 
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, grad, grad_with};

@@ -127,7 +127,7 @@ fn call_maths(x: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// What ranks do together, on one rank; messages are of two.
+/// The collectives, on one rank; messages need two.
 fn call_collectives(x: &Tensor) -> Result<()> {
     let (alone, f) = (Communicator::alone(), Reduction::Sum);
     let _ = (x.all_reduce(f, &alone)?, x.all_gather(0, &alone)?, x.reduce_scatter(f, 1, &alone)?);
@@ -139,7 +139,7 @@ fn call_collectives(x: &Tensor) -> Result<()> {
 /// Images between their pixels, windows and regions, boxes.
 fn call_vision(x: &Tensor) -> Result<()> {
     let image = x.reshape(&[1, 1, 2, 3])?;
-    image.interpolate(Sizes::To(vec![4, 4]), InterpolateOptions::of(Interpolate::Linear))?;
+    image.interpolate(Sizes::To(vec![4, 4]), InterpolateOptions::with_mode(Interpolate::Linear))?;
     image.max_pool_with_indices(Pooling::new([2, 2]))?;
     image.grid_sample(&image.zeros_like()?.reshape(&[1, 3, 1, 2])?, Between::Linear, Beyond::Zeros, true)?;
     let boxes = Tensor::new(&x.device(), &[0.0, 0.0, 0.0, 1.0, 1.0], [1, 5])?.cast(x.dtype())?;

@@ -1,4 +1,4 @@
-//! What a pass does to the graph: accumulation, freeing, and what keeps tensors out of it.
+//! The effects of a pass on the graph: accumulation, freeing, and the ways to keep tensors out of it.
 
 use remat_tensor::{Tensor, custom, grad, is_recording, no_grad};
 use remat_types::{ErrorKind, Result};

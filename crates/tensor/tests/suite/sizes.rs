@@ -25,13 +25,13 @@ fn agrees<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>> + Copy>(f: &mut Compiled<F>
     }
 }
 
-/// Vectors of `n` elements of which the given number are positive.
+/// Vectors of `n` elements with the given numbers of positive ones.
 fn with_positive(d: &Device, n: usize, counts: &[usize]) -> Vec<Vec<Tensor>> {
     let one = |k: &usize| (0..n).map(|i| if i * 7 % n < *k { 1.5 + i as f64 } else { -0.5 - i as f64 }).collect();
     counts.iter().map(|k: &usize| -> Vec<f64> { one(k) }).map(|v| vec![tensor(d, &v, [n])]).collect()
 }
 
-/// What is positive, its place, and the gradient of something of it; work before and after the cut.
+/// The positive elements, their places, and the gradient of a function of them; work before and after the cut.
 fn chosen(x: &[Tensor]) -> Result<Vec<Tensor>> {
     let x = x[0].detach().requires_grad()?;
     let h = x.tanh()?.mul(&x)?.add(0.25)?;
@@ -73,7 +73,7 @@ fn what_a_piece_computed_is_handed_over_and_not_computed_again() {
     assert_eq!(pieces[1].inputs().len(), 2);
 }
 
-/// Two cuts, the second of which depends on the first, and what the first piece made is used at the end.
+/// Two cuts. The second depends on the first, and the end uses a result of the first piece.
 fn twice(x: &[Tensor]) -> Result<Vec<Tensor>> {
     let first = x[0].sin()?;
     let positive = x[0].masked_select(&x[0].gt(0.0)?)?;

@@ -75,7 +75,7 @@ fn a_version_of_another_type_is_refused() {
     assert_eq!(e.kind(), ErrorKind::Value);
 }
 
-/// Steps of SGD in each of which the update happens between forward and backward: gradients are one step late.
+/// Steps of SGD with the update between forward and backward: gradients are one step late.
 fn delayed_training(d: &Device) -> Result<Vec<HostTensor>> {
     let n = 16;
     let mut w = tensor(d, &wave(n * n), [n, n]).requires_grad()?;

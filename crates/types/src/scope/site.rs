@@ -1,8 +1,8 @@
 //! Where in the user's program something was asked for.
 //!
 //! A Rust caller's place is a static of the compiler. A host language gives file and line at run time: such a place is kept
-//! for the life of the process, once however often it is named, as the source lines of a program are few. So a site is one
-//! word to copy and compare, whoever it is of.
+//! once for the life of the process, since the source lines of a program are few. So a site of either kind is one word to
+//! copy and compare.
 
 use std::collections::HashSet;
 use std::fmt;

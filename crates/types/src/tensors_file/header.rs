@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::TEXT_KEY;
 
-/// What a header holds.
+/// The contents of a header.
 #[derive(Default)]
 pub(super) struct Header {
     pub(super) text: BTreeMap<String, String>,
@@ -16,7 +16,7 @@ pub(super) struct Header {
     pub(super) tensors: Vec<(String, TensorInfo)>,
 }
 
-/// Errors: what is wrong with it.
+/// Errors: the fault of the header.
 pub(super) fn parse(json: &[u8]) -> Result<Header, String> {
     let text = std::str::from_utf8(json).map_err(|e| format!("the header is not text: {e}"))?;
     let mut header: Header = serde_json::from_str(text).map_err(|e| format!("the header: {e}"))?;

@@ -18,9 +18,9 @@ pub(crate) struct Site {
     pub(crate) kind: &'static str,
     /// The bytes of the expression or statement.
     pub(crate) range: Range<usize>,
-    /// What stands there.
+    /// The text of the code.
     pub(crate) original: String,
-    /// What would stand there by mistake.
+    /// The text that the mistake puts in its place.
     pub(crate) faulty: String,
     /// A statement, which has no value.
     pub(crate) is_statement: bool,

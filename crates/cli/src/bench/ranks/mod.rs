@@ -1,4 +1,4 @@
-//! What ranks do together, timed on all of them in turns: `mpirun -n N remat bench allreduce:BYTES` and `train:NAME`.
+//! Collectives, timed on all ranks in turns: `mpirun -n N remat bench allreduce:BYTES` and `train:NAME`.
 
 #[cfg(feature = "mpi")]
 mod all_reduce;
@@ -12,7 +12,7 @@ use remat::types::{Error, ErrorKind, Result};
 use super::networks::RunMode;
 use crate::networks::Network;
 
-/// What is timed.
+/// The work to time.
 #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there are no ranks"))]
 pub(super) enum Task {
     /// The sum of so many bytes over all ranks, beside MPI's own.

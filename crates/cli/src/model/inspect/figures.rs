@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::sizes::show;
 
-/// What belongs to one node of the model.
+/// The figures of one node of the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
     pub(super) name: String,
@@ -24,7 +24,7 @@ pub(super) struct Layer {
     pub(super) moved_bytes: u64,
 }
 
-/// What there is to say of a model.
+/// The figures of a model.
 pub(super) struct Figures {
     pub(super) title: String,
     file_bytes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Figures {
     pub(super) planned: Option<Planned>,
 }
 
-/// What a plan tells.
+/// The figures of a plan.
 pub(super) struct Planned {
     /// In the order in which they run.
     pub(super) layers: Vec<Layer>,
@@ -129,7 +129,7 @@ impl Figures {
         all
     }
 
-    /// What there is to say, and the layers that have most of it.
+    /// The figures as text, with the layers that have the largest ones.
     pub(super) fn text(&self, rows: usize) -> String {
         let mut s = self.summary();
         if let Some(p) = &self.planned {

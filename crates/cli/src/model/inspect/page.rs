@@ -11,7 +11,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}th{position:sticky;
 .bar{background:#4269d0;height:.7em;display:inline-block}.graph{overflow:auto;max-height:85vh;border:1px solid #ddd}\
 .graph svg{min-width:900px}input{font:inherit;padding:.2em .5em;width:22em}";
 
-/// Sorts by a click on a head, and shows the rows that hold what is typed.
+/// Sorts by a click on a head, and shows the rows that contain the typed text.
 const SCRIPT: &str = "const t=document.querySelector('table');if(t){const b=t.tBodies[0];\
 t.querySelectorAll('th').forEach((h,i)=>{let up=false;h.onclick=()=>{const k=r=>r.cells[i].dataset.v??r.cells[i].textContent;\
 const n=x=>isNaN(+x)?x:+x;[...b.rows].sort((p,q)=>{const a=n(k(p)),c=n(k(q));return (a<c?-1:a>c?1:0)*(up?1:-1)})\

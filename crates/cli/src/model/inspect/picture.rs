@@ -12,12 +12,12 @@ const HIGH: f64 = 34.0;
 const GAP_X: f64 = 16.0;
 const GAP_Y: f64 = 26.0;
 const MARGIN: f64 = 40.0;
-/// Operators that are drawn: a larger picture is one that nobody reads.
+/// Operators that are drawn: nobody reads a larger picture.
 const MOST: usize = 3000;
 /// Characters that fit into a box.
 const FITS: usize = 30;
 
-/// What an operator mostly does, by colour.
+/// The colour of an operator's kind of work.
 fn color(op: &str) -> &'static str {
     match op {
         o if o.contains("conv") => "#cfe0f7",
@@ -107,7 +107,7 @@ fn places(g: &Graph) -> Vec<Place> {
     let widest = rows.iter().map(Vec::len).max().unwrap_or(0) as f64 * (WIDE + GAP_X);
     let mut x: Vec<f64> = vec![0.0; g.nodes().len()];
     for row in &mut rows {
-        // the mean of where what it reads stands
+        // the mean of the places of its inputs
         let wanted = |id: &NodeId| {
             let (sum, n) = parents(*id).fold((0.0, 0.0), |(s, n), p| (s + x[p.index()], n + 1.0));
             if n > 0.0 { sum / n } else { widest / 2.0 }

@@ -31,7 +31,7 @@ pub(super) use profile::{AtBatch, Gradient, Profile};
 /// Below this share of a step, communication that is not hidden binds nothing.
 const NOTHING_BINDS: f64 = 0.02;
 
-/// What happens to the batch as ranks are added.
+/// The way in which the batch changes as ranks are added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Batch {
     /// Each rank has as many examples as one had: weak scaling.
@@ -40,7 +40,7 @@ pub(super) enum Batch {
     AllRanks(f64),
 }
 
-/// What a prediction takes besides a profile and a network.
+/// The parameters of a prediction beside a profile and a network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     pub(super) batch: Batch,
@@ -56,7 +56,7 @@ pub(super) struct Setting {
     pub(super) processors: Option<usize>,
 }
 
-/// What most of the time that communication adds to a step is spent on.
+/// The largest part of the time that communication adds to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Bound {
@@ -87,10 +87,10 @@ pub(super) struct Step {
     /// Forward and backward pass, with what buckets cost.
     pub(super) compute_ms: f64,
     pub(super) update_ms: f64,
-    /// What is waited for ranks that are late.
+    /// The time of waiting for late ranks.
     pub(super) late_ms: f64,
     pub(super) communication_ms: f64,
-    /// What of it the step waits for.
+    /// The part of communication for which the step waits.
     pub(super) exposed_ms: f64,
     /// The share of it that the step does not wait for; `None` where there is none.
     pub(super) hidden_share: Option<f64>,

@@ -28,7 +28,7 @@ pub(in crate::scaling) struct AtBatch {
     pub(in crate::scaling) ready_ms: Vec<f64>,
 }
 
-/// What one rank does, as it was measured.
+/// The measured step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::scaling) struct Profile {
     /// `train:resnet18`.
@@ -41,7 +41,7 @@ pub(in crate::scaling) struct Profile {
     pub(in crate::scaling) turns: usize,
     /// By how much a step takes longer where all parts are timed; times are without that.
     pub(in crate::scaling) slowed_by_marks: f64,
-    /// What it adds to a step to make buckets of gradients, and gradients of buckets, in milliseconds.
+    /// The time that a step takes to copy gradients into buckets and back, in milliseconds.
     pub(in crate::scaling) bundle_ms: f64,
     /// How often in a step ranks agree, beside the buckets: once before the update.
     pub(in crate::scaling) calls: usize,

@@ -1,4 +1,4 @@
-//! The check itself: a prediction from what was measured, beside what was measured.
+//! The check itself: a prediction from measurements, beside the measured step.
 
 use remat::nn::distributed::{Communicator, DEFAULT_LIMIT, launched, mpi};
 use remat::tensor::comm::cost::{AllReduce, Network};
@@ -23,12 +23,13 @@ struct Report {
     turns: usize,
     /// Turns that count: those in which other programs took least of the processors.
     quiet_turns: usize,
-    /// What they took even then: time for which a rank's threads were ready and had no processor, over that of its steps.
+    /// The share that they took even then: the time for which a rank's threads were ready and had no processor, over that of its
+    /// steps.
     disturbed: f64,
     latency_us: f64,
     bandwidth_gb_s: f64,
     reduction_gb_s: f64,
-    /// The largest difference of a call below from its fit, as a share of what was measured.
+    /// The largest difference of a call below from its fit, as a share of the measured time.
     worst_call: f64,
     calls: Vec<FittedCall>,
     /// Standard deviation of ranks' steps by themselves, as a share.
@@ -37,7 +38,7 @@ struct Report {
     alone_ms: f64,
     /// A step in which they train together; the slowest rank.
     measured_ms: f64,
-    /// Of such a step, what a rank waited until all had come, and what its reductions took after that.
+    /// The parts of such a step in which a rank waited for all others, and in which its reductions ran after that.
     waiting_ms: f64,
     moving_ms: f64,
     predicted: Predicted,

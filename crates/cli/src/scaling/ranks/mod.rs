@@ -1,4 +1,4 @@
-//! `mpirun -n N remat scaling WORK --check`: what is predicted for these ranks, beside what they take.
+//! `mpirun -n N remat scaling WORK --check`: the prediction for these ranks, beside their measured step.
 //!
 //! All is measured in one run: the calls of the communicator, from which latency, bandwidth and reduction speed follow; the step of
 //! each rank while the others make theirs, without a word between them; and the step in which they train together, in turns with the

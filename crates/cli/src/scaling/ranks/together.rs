@@ -32,12 +32,12 @@ impl Pace for Together<'_> {
     }
 }
 
-/// What the slowest rank has.
+/// The value of the slowest rank.
 pub(super) fn slowest(ranks: &Communicator, mine: f64) -> Result<f64> {
     Ok(gather(ranks, mine)?.into_iter().fold(0.0, f64::max))
 }
 
-/// What each rank has.
+/// The value of each rank.
 pub(super) fn gather(ranks: &Communicator, mine: f64) -> Result<Vec<f64>> {
     let mut all = vec![0; size_of::<f64>() * ranks.size()];
     let call = Call::new("figures", "", DType::F64, &[1].into());

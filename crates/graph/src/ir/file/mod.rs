@@ -38,7 +38,7 @@ const GRAPH: &str = "remat.graph";
 const SYMBOLS: &str = "remat.symbols";
 const CIPHER: &str = "remat.cipher";
 const VERSION: &str = "remat.version";
-/// The version of files with a checksum. What says that there is one is not the checksum's own key: that may be what is damaged.
+/// The version of files with a checksum. The version announces the checksum, since the checksum's own key may be damaged.
 const CHECKED: &str = "2";
 /// That of files without.
 const UNCHECKED: &str = "1";
@@ -52,7 +52,7 @@ pub enum GraphForm {
     Symbolic(Symbolic),
 }
 
-/// A graph, and what a file says about it.
+/// A graph, and the metadata of its file.
 ///
 /// ```
 /// use remat_graph::ir::{Builder, GraphFile, GraphForm};

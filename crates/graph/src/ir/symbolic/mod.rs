@@ -98,7 +98,8 @@ impl Symbolic {
         Ok((0..1 << dims.len()).map(corner).collect())
     }
 
-    /// The graph over symbols that is these graphs at [`Symbolic::corners`]; whoever compared it at other sizes kept them.
+    /// The graph over symbols that is these graphs at [`Symbolic::corners`]; the caller has compared it at other sizes and kept
+    /// these graphs.
     ///
     /// Errors: as [`Symbolic::new`]; Arity for another number of graphs.
     pub fn of_corners(dims: &[Dim], corners: &[Graph], registry: &Registry) -> Result<Symbolic> {

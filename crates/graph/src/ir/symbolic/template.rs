@@ -36,7 +36,7 @@ enum Params {
 }
 
 impl Template {
-    /// What the graphs at the corners have in common. Errors (Value): where they differ in more than numbers.
+    /// The common template of the graphs at the corners. Errors (Value): if they differ in more than numbers.
     pub(super) fn of(corners: &[Graph], low: &[usize], registry: &Registry) -> Result<Template> {
         let base = corners[0].clone();
         corners[1..].iter().try_for_each(|g| same_structure(&base, g))?;
@@ -115,7 +115,7 @@ impl Template {
 }
 
 impl Params {
-    /// What serial forms have in common; `None` where they differ in more than numbers that follow from sizes.
+    /// The common template of serial forms; `None` if they differ in more than numbers that follow from sizes.
     fn of(forms: &[&Json], low: &[usize]) -> Option<Params> {
         let first = *forms.first()?;
         if forms.iter().all(|f| *f == first) {
@@ -159,7 +159,7 @@ impl Params {
         Params::float(&values, low, |v| v)
     }
 
-    /// Of fractions, which `round` rounds to what was stored.
+    /// For fractions, which `round` rounds to the stored type.
     fn float(values: &[f64], low: &[usize], round: impl Fn(f64) -> f64) -> Option<Params> {
         let exact = |n: f64| n.fract() == 0.0 && n.abs() < (1u64 << f64::MANTISSA_DIGITS) as f64;
         if let Some(whole) = values.iter().map(|v| exact(*v).then_some(*v as i64)).collect::<Option<Vec<i64>>>() {
@@ -224,7 +224,7 @@ fn constant(like: &HostTensor, number: &Params, sizes: &[usize]) -> Result<HostT
     HostTensor::from_f64_slice(&[v], like.dtype(), like.shape().clone())
 }
 
-/// A text cut into numbers and what stands between them. What is no number of JSON (`007`) stays text.
+/// A text cut into numbers and the texts between them. A numeral that is no JSON number (`007`) stays text.
 fn parts(text: &str) -> Vec<Json> {
     let mut all: Vec<Json> = Vec::new();
     let mut rest = text;

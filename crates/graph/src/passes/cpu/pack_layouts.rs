@@ -15,9 +15,8 @@ use crate::ir::{Graph, Node, NodeId, Patch, PatchValue, ValueId};
 use crate::passes::PassCx;
 use crate::passes::fold_batch_norm::{constant, per_channel};
 
-/// Convolutions and linear layers with constant weights take packed weights, what is added to them, and the clamp behind
-/// them, into one op; between convolutions, what is computed element by element, pooling and resizing of images stay in blocks of
-/// channels.
+/// Convolutions and linear layers with constant weights become one op with packed weights, including a summand and a clamp that
+/// follow them. Between convolutions, pointwise ops, pooling and resizing of images stay in blocks of channels.
 ///
 /// The order of a sum differs from that of the plain kernels, so results differ in their last digits. Convolutions of 3x3 taps
 /// go by Winograd's algorithm where that is less work: their error is about that of sums, but an infinity becomes NaN, and both spread
@@ -52,13 +51,13 @@ struct Packing<'a> {
 #[derive(Clone, Copy)]
 struct Blocked {
     by: PatchValue,
-    /// What is in the channels beyond those of the image; any number if there are none.
+    /// The value in the channels beyond those of the image; any number if there are none.
     pad: f32,
 }
 
 type Operands = SmallVec<[PatchValue; 4]>;
 
-/// What follows a convolution or product and is done with it.
+/// The ops after a convolution or product that its kernel takes over.
 struct Tail {
     bias: Vec<f64>,
     add: Option<ValueId>,
@@ -87,8 +86,8 @@ impl Packing<'_> {
         Ok(())
     }
 
-    /// The op on blocks that does what a node does on images in blocks, its operands, and what is in the channels that fill up its last
-    /// block: all that reads them gives them a weight of zero, so they may be any number, but not infinite.
+    /// The op on blocks that does what a node does on images in blocks, its operands, and the value in the channels that fill up
+    /// its last block. All readers give these channels a weight of zero, so they may hold any finite number.
     fn between(&mut self, id: NodeId) -> Result<Option<(OpRef, Operands, f32)>> {
         let n = self.g.node(id);
         let Some(Blocked { by, pad }) = n.x.first().and_then(|v| self.blocked.get(v)).copied() else {
@@ -119,8 +118,8 @@ impl Packing<'_> {
         self.pointwise(id)
     }
 
-    /// [`Packing::between`] for a pointwise op: on images in blocks of one shape, of which one may be of one row and column, and on
-    /// constants, one for all elements or one a channel.
+    /// [`Packing::between`] for a pointwise op: on images in blocks of one shape, where one image may have a single row and
+    /// column, and on constants, one for all elements or one a channel.
     fn pointwise(&mut self, id: NodeId) -> Result<Option<(OpRef, Operands, f32)>> {
         let (g, n) = (self.g, self.g.node(id));
         let y = g.fact(n.y[0]);
@@ -143,7 +142,7 @@ impl Packing<'_> {
             let (by, pad) = match constant(g, *v) {
                 Some(c) if c.elems() == 1 => (self.patch.latest(*v), c.to_f64_vec()[0] as f32),
                 Some(c) => {
-                    // one is what no product, quotient or power makes infinite
+                    // no product, quotient or power makes one infinite
                     let (mut numbers, block) = (c.to_f64_vec(), lanes());
                     numbers.resize(channels.next_multiple_of(block), 1.0);
                     let c = HostTensor::from_f64_slice(&numbers, DType::F32, [numbers.len() / block, 1, 1, block])?;
@@ -274,7 +273,7 @@ impl Packing<'_> {
 }
 
 impl Tail {
-    /// What follows the node `id`; `channels` gives a constant's numbers, one a channel or one for all, beside a value.
+    /// The ops after the node `id`; `channels` gives a constant's numbers, one a channel or one for all, beside a value.
     fn of(g: &Graph, id: NodeId, channels: impl Fn(ValueId, &HostTensor) -> Option<Vec<f64>>) -> Tail {
         let y = g.fact(g.node(id).y[0]);
         let mut tail = Tail { bias: Vec::new(), add: None, clamp: None, end: g.node(id).y[0], nodes: SmallVec::new() };

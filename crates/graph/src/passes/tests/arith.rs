@@ -300,7 +300,7 @@ fn products_take_on_the_pointwise_work_that_alone_reads_them() {
     let (x, w, bias) = (m.input(DType::F32, &[3, 20, 30]), m.input(DType::F32, &[30, 40]), m.input(DType::F32, &[40]));
     let (v, residual) = (m.input(DType::F32, &[40, 30]), m.input(DType::F32, &[3, 20, 30]));
     let product = |a, b| m.op(MatMul {}, &[a, b]);
-    // a sum that is kept beside what becomes of it; a residual behind the product; one op alone, on the right
+    // a sum that is kept beside its successor; a residual behind the product; one op alone, on the right
     let sum = m.bin(BinaryFn::Add, product(x, w), bias);
     let up = m.un(UnaryFn::Tanh, sum);
     let down = m.bin(BinaryFn::Add, residual, product(up, v));
@@ -308,7 +308,7 @@ fn products_take_on_the_pointwise_work_that_alone_reads_them() {
     let most = m.reduce(ReduceFn::Max, &[2], true, down);
     let again = m.bin(BinaryFn::Add, product(most, m.input(DType::F32, &[1, 30])), down);
     let y = m.bin(BinaryFn::Sub, bias, product(again, w));
-    // a product of two readers stays, as does one that is spread out, and what gives no float
+    // a product of two readers stays, as does one that is spread out, and one that gives no float
     let weight = || m.input(DType::F32, &[30, 40]);
     let shared = product(x, weight());
     let twice = [m.un(UnaryFn::Exp, shared), m.reduce(ReduceFn::Sum, &[0], false, shared)];
@@ -328,7 +328,7 @@ fn a_product_stays_where_its_operands_would_live_longer() {
     let m = Make::new();
     let (x, w) = (m.input(DType::F32, &[30, 400]), m.input(DType::F32, &[400, 10]));
     let early = m.op(MatMul {}, &[m.un(UnaryFn::Exp, x), w]);
-    // much work lies between the product and what reads it
+    // much work lies between the product and its reader
     let other = m.op(MatMul {}, &[m.input(DType::F32, &[30, 50]), m.input(DType::F32, &[50, 10])]);
     let other = m.reduce(ReduceFn::Sum, &[1], true, m.op(MatMul {}, &[other, m.input(DType::F32, &[10, 9])]));
     let y = m.bin(BinaryFn::Mul, early, other);

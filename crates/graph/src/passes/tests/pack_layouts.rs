@@ -1,4 +1,4 @@
-//! The pass `pack_layouts`: what it joins, what it leaves alone, and that both compute the same.
+//! The pass `pack_layouts`: the ops that it joins, those that it leaves alone, and equal results.
 
 use super::*;
 use remat_ops::conv::{Conv2d, ConvParams};

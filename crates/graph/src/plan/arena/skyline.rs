@@ -14,7 +14,7 @@ use crate::plan::lifetime::{Interval, Lifetimes};
 const MOST_INTERVALS: usize = 1500;
 
 /// Offsets whose arena is at most `height`; `None` if there are none, or none was found by `nodes` placements of one
-/// interval. Adds what it looked at to `looks`.
+/// interval. Adds the number of its looks to `looks`.
 pub(super) fn search(l: &Lifetimes, height: u64, nodes: usize, looks: &mut usize) -> Option<Layout> {
     let is_too_long = l.intervals.len() > MOST_INTERVALS.min(nodes);
     if is_too_long || l.peak() > height {
@@ -124,7 +124,7 @@ impl<'a> Skyline<'a> {
         self.nodes = nodes;
     }
 
-    /// Places what is left at or above `lowest`; at `lowest` itself only from place `from` of the order on.
+    /// Places the remaining intervals at or above `lowest`; at `lowest` itself only from place `from` of the order on.
     fn place(&mut self, lowest: u64, from: usize) -> End {
         if self.unplaced == 0 {
             return End::Found;
@@ -155,7 +155,7 @@ impl<'a> Skyline<'a> {
         End::None
     }
 
-    /// Where unplaced intervals may come to lie next, the lowest first; `None` if some step cannot hold what is left.
+    /// Where unplaced intervals may come to lie next, the lowest first; `None` if some step cannot hold the remaining intervals.
     ///
     /// An interval lies on the highest floor of its steps; one whose floor is below `lowest` waits for something to be put
     /// under it. So a step's floor is no lower than the lowest interval to come.

@@ -1,6 +1,6 @@
 //! Coop: an allocation takes the cheapest window of neighbouring blocks and free ranges that is large enough.
 //!
-//! Addresses are real here, so what it reports as fitting has no fragmentation left out.
+//! Addresses are real here, so its figures include fragmentation.
 
 use super::simulate::{Memory, Run};
 use super::{Patience, Policy};

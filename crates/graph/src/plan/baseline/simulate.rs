@@ -1,4 +1,4 @@
-//! Eviction on demand: run the units in order, make room by a score, make again what is missing.
+//! Eviction on demand: run the units in order, make room by a score, recompute missing values.
 
 use super::{Patience, Policy};
 use crate::plan::remat::model::Model;

@@ -1,4 +1,4 @@
-//! The replay: who is resident where, in which version, and what the clocks say.
+//! The replay: the resident storages, their places and versions, and the clocks.
 
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::{Bytes, Op, OpSpec, OutputKind, Problem, Spec, Storage, Value, pad};
 use crate::plan::json::{LARGEST, format_error};
 
-/// What [`Problem::new`] fills while it walks the operators.
+/// The tables that [`Problem::new`] fills while it walks the operators.
 #[derive(Default)]
 pub(super) struct Builder {
     values: Vec<Value>,
@@ -77,7 +77,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What outputs may take over.
+    /// The inputs that outputs may take over.
     fn takes(&self, op: &OpSpec, inputs: &[usize], outputs: &[(usize, OutputKind)]) -> Result<Vec<(usize, usize)>> {
         let mut takes = Vec::new();
         let storage_of = |v: usize| self.values[v].storage;

@@ -54,7 +54,7 @@ fn what_may_be_taken_over_is_an_input_of_the_same_size() {
     assert!(of(8, "c").expect_err("unknown").contains("no input"));
 }
 
-/// What is replaced in the example, by what, and what the error must say.
+/// A text of the example, its replacement, and the words that the error must have.
 const HOSTILE: &[(&str, &str, &[&str])] = &[
     ("\"version\": 1,", "\"version\": 2,", &["`version` 2"]),
     ("\"version\": 1,", "", &["`version` is missing"]),

@@ -13,7 +13,7 @@
 //! need(v) <= x(producer of v) + y(v);   need(v) = 1 if D reads v;   need(v) >= x(o) if o reads v
 //! ```
 //!
-//! whose optimum, plus the base time, is below the schedule's time. A view counts as a read of what it views. Two
+//! whose optimum, plus the base time, is below the schedule's time. A view counts as a read of its source. Two
 //! versions of a storage are never readable at once, so counting both is no error.
 //!
 //! **Relaxation.** The one budget row is priced with `l` ns per byte. What is left is a minimum cut: value nodes lead to
@@ -27,8 +27,8 @@ use crate::plan::problem::{OutputKind, Problem};
 
 /// Bytes that no schedule does without, and the operator at which it needs them, if it is one.
 ///
-/// An operator needs what it holds. What it reads is there at once, and so is what an end of the run leaves: see
-/// [`together_bytes`].
+/// An operator needs the bytes that it holds. Its inputs are in memory together, and so are the results at the end of
+/// the run: see [`together_bytes`].
 pub(crate) fn least_bytes(p: &Problem) -> (u64, Option<usize>) {
     let depth = if p.spill().is_possible() { 0 } else { DEPTH };
     let needs = |o: usize| {
@@ -39,7 +39,7 @@ pub(crate) fn least_bytes(p: &Problem) -> (u64, Option<usize>) {
     let limiting = (0..p.ops().len()).max_by_key(|&o| (needs[o], std::cmp::Reverse(o)));
     let at_end = together_bytes(p, &storages_of(p, p.outputs().iter().copied()), depth) + p.given_bytes();
     let (bytes, op) = limiting.map_or((p.given_bytes(), None), |o| (needs[o], Some(o)));
-    // At the end the last operator has run and holds what is left.
+    // At the end the last operator has run and holds the remaining values.
     if at_end > bytes {
         return (at_end, p.ops().len().checked_sub(1));
     }
@@ -90,7 +90,7 @@ fn storages_of(p: &Problem, values: impl Iterator<Item = usize>) -> Vec<usize> {
     list
 }
 
-/// What an operator itself holds at least, given values apart: each output that may take an input over does so.
+/// The least bytes that an operator itself holds, without given values: each output that may take over an input does so.
 fn held_bytes(p: &Problem, o: usize) -> u64 {
     let op = &p.ops()[o];
     let held = storages_of(p, op.inputs.iter().copied().chain(op.outputs.iter().map(|x| x.0)));
@@ -126,7 +126,7 @@ const BISECTIONS: usize = 20;
 /// In ns per byte: from a second for an exabyte to a second for a byte.
 const PRICE_RANGE: (f64, f64) = (1e-9, 1e9);
 
-/// What is needed after the first execution of an operator.
+/// The values needed after the first execution of an operator.
 struct Moment {
     is_before: Vec<bool>,
     /// Values to be had, without views.
@@ -211,7 +211,7 @@ impl Moment {
     }
 }
 
-/// The value itself, or what it is a view of: the value of that version that is no view.
+/// The value itself, or the source of the view: the value of that version that is no view.
 fn viewed(p: &Problem, mut v: usize) -> usize {
     while let Some(o) = p.values()[v].producer {
         let op = &p.ops()[o];

@@ -1,9 +1,9 @@
 //! The search where storages may be copied out and back, which is fetching them instead of making them again.
 //!
-//! What a fetch costs depends on everything else: nothing if all copies hide behind computation, all of its time if none
+//! The cost of a fetch depends on all other copies: nothing if all copies hide behind computation, all of its time if none
 //! does. So sequences are made for several guesses (`PRICES`) and for less than the budget ([`ROOMS`]): where a sequence
 //! fills the budget, a copy has no room to come early or to leave late. Each is then timed with its copies by the format's
-//! clock (`spill`), and what takes least is ruined and repaired, as in `search`.
+//! clock (`spill`), and the fastest is ruined and repaired, as in `search`.
 
 use super::Planner;
 use super::emit::Laid;
@@ -16,7 +16,7 @@ use super::spill;
 use super::state::State;
 use crate::plan::rng::Rng;
 
-/// What a fetch costs a repair, as a share of the time to copy out and in.
+/// The price of a fetch in a repair, as a share of the time to copy out and in.
 const PRICES: [f64; 3] = [0.0, 0.2, 1.0];
 
 /// Parts of the budget that sequences are made for.
@@ -113,7 +113,7 @@ impl Copies<'_, '_> {
             let room = ROOMS[self.rng.below(ROOMS.len())] * self.share;
             let reach = REACHES[self.rng.below(REACHES.len())];
             let style = Style { reach, noise: [0.0, 0.3, 1.0][self.rng.below(3)] };
-            // What is much longer by its computation alone is not worth finishing.
+            // A sequence whose computation alone is much longer is not worth finishing.
             let longest_ns = self.best_ns().saturating_add(self.best_ns() / 2);
             let deadline = Deadline { until: Some(self.planner.until), longest_ns, work: None };
             let Some(state) = self.repaired(state, m, room, style, deadline) else { continue };

@@ -16,7 +16,7 @@ pub(crate) struct Laid {
     pub(crate) steps: Option<Steps>,
 }
 
-/// What a sequence with copies out and in comes to.
+/// The steps of a sequence with copies out and in.
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     /// Offset of each given value's storage.

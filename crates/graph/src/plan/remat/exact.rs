@@ -1,8 +1,9 @@
-//! The optimum of small problems, in any order of execution, by A* over what ran and what is resident.
+//! The optimum of small problems, in any order of execution, by A* over the sets of executed units and resident storages.
 //!
-//! From a state, a unit runs whose inputs are resident. What must go for its outputs is one of the minimal sets that make
-//! enough room: to let go of more, or sooner, is never better, as it can be done later at no cost. The estimate of what
-//! is left is the time of the units that have not run: it never overestimates and never drops by more than a step costs.
+//! From a state, a unit runs whose inputs are resident. Its outputs need room, so one of the minimal sets that make
+//! enough room must go. Freeing more, or sooner, is never better, as it can be done later at no cost. The estimate of the
+//! remaining time is the time of the units that have not run: it never overestimates and never drops by more than a step
+//! costs.
 //!
 //! Bytes are counted, not offsets: the optimum bounds every schedule, and is one if its arena fits.
 
@@ -111,7 +112,7 @@ impl Search<'_> {
             && place.ran & mask(&u.requires) == mask(&u.requires)
             && place.ran & mask(&u.deadlines) == 0
             && !(again && (!u.is_repeatable || outputs & !place.resident == 0));
-        // What is overwritten is not read any more.
+        // Nothing may read a storage after it is overwritten.
         let is_held_off = self.m.overwritten_readers(unit).iter().any(|&r| place.ran & (1 << r) == 0);
         if !is_allowed || is_held_off {
             return Some(());
@@ -162,9 +163,9 @@ impl Search<'_> {
     }
 }
 
-/// Sets of candidates, with `set`, that have at least `over` bytes more, none of which could be spared. Candidates come largest first: the
-/// last one of a set is its smallest, without which it was too small, so that no other can be spared either. `left` are the bytes of
-/// all: where they are too few nothing is tried, so that every call finds a set.
+/// Minimal sets of candidates that, with `set`, have at least `over` bytes more. Candidates come largest first, so the last one
+/// of a set is its smallest. The set was too small without it, and so it would be without any other. `left` is the sum of all
+/// bytes. If the sum is too small, the function tries nothing, so every call finds a set.
 fn minimal_sets(candidates: &[(u64, u32)], mut left: u64, over: u64, set: u64, sets: &mut Vec<u64>) -> Option<()> {
     if over == 0 {
         sets.push(set);

@@ -8,7 +8,7 @@ use crate::plan::baseline::{Patience, Policy};
 use crate::plan::clock::Tick;
 use crate::plan::rng::Rng;
 
-/// What first sequences are made from.
+/// The base of first sequences.
 pub(super) struct Fit<'a> {
     pub(super) model: &'a Model,
     /// Orders without recomputation.
@@ -63,7 +63,7 @@ impl Fit<'_> {
                 if least.is_some() && self.model.clock.now() >= self.seeds_until {
                     return;
                 }
-                // What is much longer than a known way is not worth finishing.
+                // A sequence that is much longer than a known one is not worth finishing.
                 let longest = least.map_or(LOST_FACTOR * self.model.base_time_ns(), |ns| ns + ns / 2);
                 let goal = (budget as f64 * part) as u64;
                 if let Some(mut state) = self.repaired(base.clone(), goal, reach, longest) {

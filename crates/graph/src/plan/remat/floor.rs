@@ -22,7 +22,7 @@ use crate::plan::baseline::{Patience, Policy};
 use crate::plan::lifetime::lifetimes;
 use crate::plan::rng::Rng;
 
-/// What is known of a problem.
+/// The known facts of a problem's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Floor {
     /// In the order of the walk.
@@ -43,7 +43,7 @@ struct Rung {
 /// Units in order, and their arena.
 pub(super) type Witness = (Vec<u32>, Laid);
 
-/// A schedule within the planner's budget; or what is known of the problem, if there is none.
+/// A schedule within the planner's budget; or the known facts of the problem, if there is none.
 pub(super) fn within(planner: &Planner, least: u64) -> Result<Witness, Floor> {
     if let Some(known) = planner.known_floor().and_then(|cell| cell.get()) {
         return known.within(planner);
@@ -133,7 +133,7 @@ const FIRST_PARTS: [f64; 4] = [0.97, 0.9, 0.8, 0.7];
 const PARTS: [f64; 3] = [1.0, 0.95, 0.88];
 /// Heuristics that weigh all that is resident at each step take too long with more units.
 const MOST_UNITS_FOR_POLICIES: usize = 2000;
-/// What a heuristic spends for each step, about.
+/// The looks that a heuristic spends for each step, about.
 const POLICY_LOOKS: usize = 100;
 /// Of many units a rung is lower than the one before by this part of it, but for the last: an arena each is the dearest
 /// part of the walk.
@@ -144,8 +144,8 @@ const SMALLEST_STEP: u64 = 256;
 const REACHES: [f64; 3] = [0.5, 0.0, 1.0];
 /// Noises of repairs by chance.
 const NOISES: [f64; 3] = [0.3, 1.0, 3.0];
-/// What the walk may spend, for each of very many units. With 2.5 times as many, none of chain-50, ResNet-50, U-Net,
-/// MobileNetV2, gpt-4, random-200 and DenseNet-121 got lower.
+/// The looks that the walk may spend for each unit, if there are very many units. With 2.5 times as many looks, none
+/// of chain-50, ResNet-50, U-Net, MobileNetV2, gpt-4, random-200 and DenseNet-121 got lower.
 const LOOKS_PER_UNIT: usize = 4_000;
 /// The least that it may spend where the exact solver does not find what there is: `remat plan --generate random-1000 --budget
 /// 1%` takes two seconds. With half of it random-50-2 ends at 41.2 % of its peak instead of 39.6 %.
@@ -219,7 +219,7 @@ impl Walk {
         false
     }
 
-    /// Down by halves between the bound and what is known, or from where nothing is found.
+    /// Bisects between the bound and the best known sequence; starts again above a goal at which nothing is found.
     fn by_halves(&self, known: &mut State, visit: Visit<'_>) -> bool {
         let mut low = self.least;
         loop {
@@ -241,7 +241,7 @@ impl Walk {
         }
     }
 
-    /// A sequence within `goal`: from what is known, from the orders without recomputation, by the published heuristics.
+    /// A sequence within `goal`: from the best known one, from the orders without recomputation, by the published heuristics.
     fn found(&self, known: &State, goal: u64) -> Option<State> {
         let repaired = |start: &State, part: f64, reach: f64| {
             let lower = ((goal as f64 * part) as u64).max(self.least);
@@ -317,7 +317,7 @@ impl Walk {
         false
     }
 
-    /// A repair that aims at `lower`; what it has room for below `goal` is not made again.
+    /// A repair that aims at `lower`; values that fit below `goal` are kept instead of recomputed.
     fn repaired(&self, mut state: State, (lower, goal): (u64, u64), style: Style, rng: &mut Rng) -> Option<State> {
         repair(&self.m, &mut state, lower, style, self.deadline(), rng).ok()?;
         relax(&self.m, &mut state, goal, self.deadline());

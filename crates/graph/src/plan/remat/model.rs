@@ -1,11 +1,11 @@
 //! The problem as the search sees it.
 //!
 //! Given storages are a constant. Operators that only continue what another one made (a view, a write over a value that
-//! nobody else reads) are fused with it into one *unit*: no schedule gains from running them apart. What remains is
-//! simple: a storage is what one unit makes.
+//! nobody else reads) are fused with it into one *unit*: no schedule gains from running them apart. After that one unit
+//! makes each storage.
 //!
-//! Storages whose versions could not be fused are *fixed*: they and what writes them are made once. Whoever reads an
-//! overwritten version may be repeated until its writer runs; these writers are the unit's `deadlines`.
+//! Storages whose versions could not be fused are *fixed*: they and their writers run once. A unit that reads an
+//! overwritten version may be repeated until the writer runs; these writers are the unit's `deadlines`.
 
 use crate::plan::clock::Clock;
 use crate::plan::lifetime::lifetimes;
@@ -184,7 +184,7 @@ struct Fusion {
     is_fixed: Vec<bool>,
 }
 
-/// What may become one unit.
+/// The kinds of operators that may become one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fuse {
     None,
@@ -250,7 +250,7 @@ impl Fusion {
         true
     }
 
-    /// Moves the unit to the place of `op`, if nothing in between reads what it makes or overwrites what it reads.
+    /// Moves the unit to the place of `op`, if nothing in between reads its outputs or overwrites its inputs.
     fn delay(&mut self, p: &Problem, readers: &[Vec<usize>], leader: usize, op: usize) -> bool {
         let (from, to) = (self.place[leader], self.place[op]);
         let between =
@@ -374,7 +374,7 @@ impl Fusion {
     }
 }
 
-/// What a unit may take over: inputs that other parts of it do not read as well.
+/// Adds the inputs that a unit may take over: those that no other part of the unit reads.
 fn add_takes(p: &Problem, unit: &mut Unit, index: &[Option<u32>]) {
     for &o in &unit.parts {
         let reads = |part: &&usize, s: usize| p.ops()[**part].inputs.iter().any(|&v| p.values()[v].storage == s);

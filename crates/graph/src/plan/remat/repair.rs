@@ -28,7 +28,7 @@ pub(crate) struct Deadline<'w> {
     pub(crate) until: Option<Tick>,
     /// By the sequence's own time.
     pub(crate) longest_ns: u64,
-    /// By what was looked at.
+    /// A limit of looks.
     pub(crate) work: Option<&'w Work>,
 }
 
@@ -44,7 +44,7 @@ impl Deadline<'_> {
     }
 }
 
-/// What may be spent on repairs, in looks at a step or an instance: a limit that is the same on every machine.
+/// The budget of repairs, in looks at a step or an instance. The limit is the same on every machine.
 #[derive(Debug)]
 pub(crate) struct Work(Cell<usize>);
 
@@ -167,14 +167,14 @@ struct Search<'m> {
 /// How a storage that was given up comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It is made again, and what that needs too.
+    /// Recompute it, and its missing inputs.
     Make,
     /// It is made again from inputs that are held.
     Hold,
     Fetch,
 }
 
-/// What a closure costs.
+/// The price of a closure.
 struct Price {
     time_ns: u64,
     /// Bytes that have to be held longer over the peak.
@@ -207,7 +207,7 @@ impl Search<'_> {
             moves.truncate(most);
         }
         moves.sort_by(|a, b| a.score.total_cmp(&b.score));
-        // Half of what is to be done: the rest is weighed with this done.
+        // Half of the excess. The choice for the rest sees the result.
         let mut to_do = (state.load[step as usize] - self.budget) / 2;
         let is_first_or_needed = |mv: &Move| {
             let is_needed = to_do > 0;
@@ -329,14 +329,14 @@ impl Search<'_> {
         Some(price)
     }
 
-    /// What brings an input back: to fetch it or to make it again, whichever takes less by itself.
+    /// The way to bring an input back: a fetch or a recomputation, whichever takes less by itself.
     fn way_back(&self, state: &State, input: u32, producer: u32, at: u32) -> Option<u32> {
         let producer = Some(producer).filter(|&u| can_repeat(self.m, state, u, at));
         let ways = [self.m.fetch_of(input), producer].into_iter().flatten();
         ways.min_by_key(|&u| self.m.units[u as usize].time_ns)
     }
 
-    /// The next execution of `u`, if there is room to hold what it makes from `at` on instead.
+    /// The next execution of `u`, if there is room to hold its outputs from `at` on instead.
     fn can_replace(&self, state: &State, u: u32, at: u32) -> Option<u32> {
         let outputs = &self.m.units[u as usize].outputs;
         let later = state.instance_after(*outputs.first()?, at)?.start;

@@ -67,7 +67,7 @@ impl<'m> Climb<'m> {
         Climb { m, budget, rng: Rng(seed), layer, attempts: 0, rounds: 0, best: start.clone(), now: start }
     }
 
-    /// Rounds until the limit, or until what is laid out takes no more than `enough_ns`.
+    /// Rounds until the limit, or until a placed sequence takes no more than `enough_ns`.
     pub(crate) fn run(&mut self, limit: Limit, enough_ns: u64, incumbent: &mut Incumbent) {
         let begin = self.m.clock.now();
         let total = limit.until.since(begin).as_secs_f64().max(1e-9);

@@ -14,7 +14,7 @@ use crate::plan::lifetime::{Interval, Lifetimes};
 use crate::plan::problem::{OutputKind, Problem, SpillRates};
 use crate::plan::schedule::Step;
 
-/// Lays out a sequence of units of which some fetch.
+/// Lays out a sequence of units with fetches among them.
 pub(super) fn lay(planner: &Planner, sequence: &[u32], effort: arena::Effort) -> Laid {
     let tight = Transfers::new(planner.p, &planner.model, sequence);
     let mut best = tight.laid(effort);

@@ -20,8 +20,7 @@ fn rounds(rounds: usize) -> Effort {
     Effort { time_limit: Duration::from_secs(600), rounds: Some(rounds), seed: 1, in_order: false, keeps_leaves: false }
 }
 
-/// One operator: what it reads (counted backwards from the newest value), its bytes, time and workspace, and what else
-/// it does.
+/// One operator: its inputs (counted backwards from the newest value), its bytes, time and workspace, and flags.
 type Row = ([usize; 2], u64, u64, u64, u8);
 
 /// Random problems with views, writes, second outputs, operators that run once, workspaces and several outputs.
@@ -229,7 +228,7 @@ proptest! {
     }
 }
 
-/// What is resident, as values per storage, and what ran.
+/// The resident values of each storage, and the operators that ran.
 type Place = (Vec<Option<BTreeSet<usize>>>, BTreeSet<usize>);
 
 /// The least time of any schedule whose bytes fit, by Dijkstra's algorithm with frees as steps, straight from the
@@ -287,7 +286,7 @@ fn steps(p: &Problem, place: &Place, budget: u64) -> Vec<(u64, Place)> {
             }
             slot.get_or_insert_default().insert(v);
         }
-        // of what it may take over, every choice
+        // every choice among the inputs that it may take over
         let mut choices = vec![(after, Vec::new())];
         for &(to, from) in &op.takes {
             for k in 0..choices.len() {
@@ -303,7 +302,7 @@ fn steps(p: &Problem, place: &Place, budget: u64) -> Vec<(u64, Place)> {
         for (after, _) in choices {
             let held: u64 =
                 (0..p.storages().len()).filter(|&s| after.0[s].is_some()).map(|s| p.storages()[s].padded).sum();
-            // Making what is there is either of no use or forbidden; to free it first is allowed and as good.
+            // Recomputing a resident value is either useless or forbidden; to free it first is allowed and as good.
             if !undoes && held + op.workspace <= budget {
                 next.push((op.time_ns, after));
             }
@@ -423,7 +422,7 @@ fn copies_hide_where_there_is_room() {
     let model = Model::new(&p, false).with_fetches(false);
     let fetch = model.fetch_of(0).expect("`a` may be spilled");
     let effort = arena::Effort::default();
-    // Ten bytes go out in 10 ns, beside `g`, and come back in 40, of which `h` hides 30 if there is room for `a` beside it.
+    // Ten bytes go out in 10 ns, beside `g`, and come back in 40 ns. `h` hides 30 ns if there is room for `a` beside it.
     for (budget, time_ns) in [(32, 60 + 40), (33, 60 + 10)] {
         let planner = Planner::new(&p, model.clone(), budget, rounds(1));
         let laid = spill::lay(&planner, &[0, 1, 2, fetch, 3], arena::Effort { enough_bytes: budget, ..effort });

@@ -86,7 +86,7 @@ impl Images<'_> {
         }
     }
 
-    /// The outputs of a tile for a panel, from products of which number `i` is at `m[i plane ..]`.
+    /// The outputs of a tile for a panel, from products. Product `i` is at `m[i plane ..]`.
     ///
     /// # Safety
     /// The operands have the lengths that the geometry says; no other thread writes this tile for this panel.

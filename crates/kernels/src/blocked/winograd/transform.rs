@@ -19,13 +19,13 @@ const B: f32 = 2.0 * A;
 const A2: f32 = A * A;
 const B2: f32 = B * B;
 
-/// What is left to the outputs at the points: the products of distances are `4 A⁴`, `-6 A⁴` and `24 A⁴`, and `A²` is that of
-/// infinity's tap.
+/// The factors that remain for the outputs at the points. The products of distances are `4 A⁴`, `-6 A⁴` and `24 A⁴`, and the
+/// factor of infinity's tap is `A²`.
 const FACTOR_A: f32 = -2.0 / 3.0;
 const FACTOR_B: f32 = 1.0 / 6.0;
 const FACTOR_INFINITY: f32 = 4.0 * A2;
 
-/// What a tap of a row or column is packed with.
+/// The factor with which a tap of a row or column is packed.
 pub(super) fn tap_factor(tap: usize) -> f64 {
     let a = f64::from(A);
     a.powi(tap as i32) / (4.0 * a.powi(4))

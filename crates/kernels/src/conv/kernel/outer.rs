@@ -88,8 +88,8 @@ unsafe fn outer_row<V: Simd, const MR: usize, const NV: usize, const STEP: usize
         let rounds = width / V::UNROLLED;
         let mut p = 0;
         for _ in 0..rounds {
-            // What it knows of `p` the compiler turns into a pointer for each row and step of a round. Those are more than there
-            // are registers, and loading them takes as many loads as the elements do.
+            // If the compiler knows `p`, it keeps a pointer for each row and step of a round. These are more than there are
+            // registers, and loading them takes as many loads as the elements do.
             p = opaque(p);
             if ahead > 0 && p / STEP % (LINE_BYTES / size_of::<V::Elem>()) < V::UNROLLED {
                 for i in 0..MR {

@@ -29,7 +29,7 @@ impl Short {
         None
     }
 
-    /// Fills a phase, of which row `i` is source row `top + i * stride`, or zeros beside the source.
+    /// Fills a phase. Its row `i` is source row `top + i * stride`, or zeros beside the source.
     ///
     /// # Safety
     /// `src` is a channel of the plane's size, `out` is writable for its rows; elements have four bytes, which are moved.

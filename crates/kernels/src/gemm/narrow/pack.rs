@@ -65,7 +65,7 @@ pub(super) unsafe fn pack_b<T: GemmElement>(
 const PANELS: usize = 4;
 const ROWS_AHEAD: usize = 8;
 
-/// Converts up to [`PANELS`] panels of B, the last of which may be narrower, a step of `k` at a time.
+/// Converts up to [`PANELS`] panels of B, a step of `k` at a time. The last panel may be narrower.
 ///
 /// # Safety
 /// As [`pack_b`], and rows of `b` are contiguous.

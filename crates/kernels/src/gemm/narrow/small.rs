@@ -12,7 +12,7 @@ use crate::gemm::{GemmElement, GemmOutput, View};
 use crate::transpose::transpose_into;
 use std::mem::MaybeUninit;
 
-/// Elements of an operand, or of the sums, that are kept on the stack: 16 KiB of f32, all three of which stay in a first or
+/// Elements of an operand, or of the sums, that are kept on the stack: 16 KiB of f32. All three arrays stay in a first or
 /// second cache.
 const MOST_ELEMS: usize = 4096;
 /// The widest vector of f32.

@@ -48,7 +48,7 @@ fn check_by<T: Sampled, O: GemmOutput<T> + PartialEq + std::fmt::Debug>(case: Ca
     let mut operand = |rows, cols| data(rows, cols, || T::sampled(&mut random));
     let (a, b, old) = (operand(m, k), operand(k, n), operand(m, n + gap));
     let (a, b, ldc) = (stores[0].view(&a, m, k), stores[1].view(&b, k, n), n + gap);
-    let old: Vec<O> = old[..m * ldc].iter().map(|x| O::of(x.widen())).collect();
+    let old: Vec<O> = old[..m * ldc].iter().map(|x| O::from_sum(x.widen())).collect();
     let (mut c, mut want) = (old.clone(), old);
     let pool = Pool::new(threads);
     match engine {

@@ -13,10 +13,10 @@ use remat_lite::c::*;
 
 use super::*;
 
-/// What a callback hears: the status, and the text of the last error there.
+/// The arguments of a callback: the status, and the text of the last error there.
 type Heard = (remat_status, String);
 
-/// What a callback gets.
+/// The data of a callback.
 struct Told {
     statuses: Sender<Heard>,
     /// It waits for a word before it returns.
@@ -103,7 +103,7 @@ fn freeing_waits_for_a_run_that_has_just_begun() {
     }
 }
 
-/// What a callback does with a session.
+/// A callback's runs of a session, one after the other.
 struct Chain {
     session: AtomicPtr<remat_session>,
     left: AtomicUsize,
@@ -151,7 +151,7 @@ fn a_callback_may_read_begin_the_next_run_and_free() {
     }
 }
 
-/// What other threads hand over.
+/// A session that is handed to another thread.
 #[derive(Clone, Copy)]
 struct Shared(*mut remat_session);
 unsafe impl Send for Shared {}

@@ -1,4 +1,4 @@
-//! What is called around runs, and the processors of a network.
+//! Functions that are called around runs, and the processors of a network.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use remat_lite::c::*;
 
 use super::*;
 
-/// What the hooks of a network see.
+/// The calls that the hooks of a network record.
 #[derive(Default)]
 struct Seen {
     events: Mutex<Vec<(usize, Option<remat_status>, String)>>,

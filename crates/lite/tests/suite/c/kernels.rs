@@ -7,7 +7,7 @@ use remat_lite::c::*;
 
 use super::*;
 
-/// What the kernel of a network counts, and the code that it gives.
+/// The counter of a network's kernel, and the code that it returns.
 #[derive(Default)]
 struct Kernel {
     calls: AtomicUsize,

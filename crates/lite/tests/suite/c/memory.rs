@@ -9,7 +9,7 @@ use remat_lite::c::*;
 
 use super::*;
 
-/// What an allocator gave, and a limit of it.
+/// The bytes that an allocator gave, and their limit.
 #[derive(Default)]
 struct Heap {
     lent: Mutex<Vec<(usize, Vec<u8>)>>,

@@ -97,7 +97,7 @@ fn shared(to: &TempDir) -> [OsString; 4] {
     ["-L".into(), folder.into(), "-lremat_lite".into(), rpath]
 }
 
-/// What `remat.pc` lists for the static library.
+/// The libraries that `remat.pc` lists for the static library.
 fn system_libraries() -> Vec<String> {
     let pc = std::fs::read_to_string(root().join("c/remat.pc.in")).expect("the template is there");
     let line = pc.lines().find_map(|l| l.strip_prefix("Libs.private:")).expect("it lists them");

@@ -1,4 +1,4 @@
-//! What C gets is what Rust gets.
+//! C gets the same results as Rust.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -58,7 +58,7 @@ impl CellWeights {
 pub struct RnnCellOptions {
     /// Add biases. Default: true.
     pub bias: bool,
-    /// What the sums go through. Default: tanh.
+    /// The function applied to the sums. Default: tanh.
     pub nonlinearity: Nonlinearity,
 }
 

@@ -9,9 +9,9 @@ use crate::{InitCx, Label, Layer, Module};
 #[derive(Clone, Copy, Debug, PartialEq, Params)]
 #[op(default)]
 pub struct RnnOptions {
-    /// Layers, each of which reads the outputs of the one before. Default: 1.
+    /// The number of layers. Each reads the outputs of the one before. Default: 1.
     pub num_layers: usize,
-    /// What the sums go through. Default: tanh.
+    /// The function applied to the sums. Default: tanh.
     pub nonlinearity: Nonlinearity,
     /// Add biases. Default: true.
     pub bias: bool,

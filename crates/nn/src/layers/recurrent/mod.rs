@@ -1,6 +1,6 @@
 //! Recurrent layers and cells, with PyTorch's names and shapes of weights: a state dict of PyTorch's loads by name.
 //!
-//! A layer's whole sequence in one direction is one operator; what is left here is which of them follow each other.
+//! A layer's whole sequence in one direction is one operator. This module puts these operators in order.
 
 mod cell;
 mod layer;

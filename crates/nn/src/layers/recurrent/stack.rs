@@ -31,7 +31,7 @@ impl Visit for RecurrentDirection {
     }
 }
 
-/// More layers than anyone stacks: what is made of a mistaken number is refused before it takes memory.
+/// More layers than anyone stacks: a larger number is a mistake, and is refused before it takes memory.
 const MOST_LAYERS: usize = 1 << 16;
 
 /// Sizes and options that all recurrent layers share.

@@ -45,7 +45,7 @@ pub fn names_of(layout: &str) -> Result<NameMap> {
     }
 }
 
-/// What [`names_of`] knows.
+/// The tables that [`names_of`] has.
 pub fn published_names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().map(|(name, _)| *name)
 }

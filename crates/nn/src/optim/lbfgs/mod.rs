@@ -54,7 +54,7 @@ struct Pair {
     rho: f64,
 }
 
-/// What a step leaves to the next.
+/// The state from one step to the next.
 #[derive(Clone)]
 struct Memory {
     direction: Parameter,
@@ -89,7 +89,7 @@ pub struct Lbfgs {
     evaluations: u64,
 }
 
-/// The least product of a step and what it changed in the gradient that is kept.
+/// The least product of a step and the change of the gradient at which the pair is kept.
 const LEAST_CURVATURE: f64 = 1e-10;
 
 impl Lbfgs {
@@ -272,7 +272,7 @@ impl Lbfgs {
         Ok((r, scale))
     }
 
-    /// What is remembered, on the host. Errors: what made it fail.
+    /// The remembered state, on the host. Errors: the failure of the computation of the state.
     pub fn state_dict(&self) -> Result<BTreeMap<String, HostTensor>> {
         let mut all = BTreeMap::new();
         let numbers = |v: &[f64]| HostTensor::from_slice(v, [v.len()]);
@@ -291,8 +291,8 @@ impl Lbfgs {
         Ok(all)
     }
 
-    /// Replaces what is remembered by what [`Lbfgs::state_dict`] gave. Errors, after which nothing has changed: Value for a
-    /// name that is missing or an entry that does not fit; Budget.
+    /// Replaces the remembered state by one that [`Lbfgs::state_dict`] gave. Errors, after which nothing has changed: Value
+    /// for a name that is missing or an entry that does not fit; Budget.
     pub fn load_state_dict(&mut self, state: &BTreeMap<String, HostTensor>) -> Result<()> {
         let first = &self.parameters[0];
         let (elems, dtype) = (self.parameters.iter().map(Parameter::elems).sum::<usize>(), first.dtype());

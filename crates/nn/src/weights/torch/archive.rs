@@ -5,8 +5,8 @@
 //! much), reads a member from its beginning, where a tensor may be a small part of a storage, and always compares check sums,
 //! which PyTorch may leave out.
 //!
-//! The last end record counts. The directory is read whole, so it costs what it is long; a member's place and length are
-//! checked against the file before anything is allocated for it.
+//! The last end record counts. The directory is read as a whole, so its cost is proportional to its length; a member's
+//! place and length are checked against the file before anything is allocated for it.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Seek, SeekFrom, Take};
@@ -172,7 +172,7 @@ impl<R: Read + Seek> Archive<R> {
     }
 }
 
-/// Counts bytes against what is left of a limit. Errors: Format if they are more.
+/// Counts bytes against the rest of a limit. Errors: Format if they are more.
 pub(super) fn take(left: &mut u64, bytes: u64) -> Result<()> {
     *left = left.checked_sub(bytes).ok_or_else(|| {
         bad(format!("{bytes} bytes where {left} are left of what tensors of a file of this length may take"))

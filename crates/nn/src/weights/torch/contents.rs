@@ -1,8 +1,9 @@
-//! What a pickle holds, by names joined of keys and places: tensors, and single values.
+//! The contents of a pickle: tensors and single values, by names that join keys and places.
 //!
-//! Objects are a graph: what several places name is found at each, as tied weights are, and a way that comes back to where it
-//! was ends there. So few bytes can describe very many places; what is visited and named is bounded by the pickle's length,
-//! far above what a checkpoint needs, where a tensor takes some sixty bytes.
+//! Objects form a graph. An object that several places name is found at each of them, as tied weights are, and a path that
+//! returns to an earlier object ends there. So few bytes can describe very many places. The number of visited places is
+//! bounded by the pickle's length. This bound is far above the need of a checkpoint, in which a tensor takes some sixty
+//! bytes.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ const NAME_BYTES_ALWAYS: u64 = 1 << 16;
 /// Parts of an object of a module's class that its names do not have in a state dict.
 const MODULE_PARTS: [&str; 3] = ["_parameters", "_buffers", "_modules"];
 
-/// What the children of an object are to it.
+/// The relation of an object to its children.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Plain,
@@ -33,7 +34,7 @@ enum Kind {
     Pairs,
 }
 
-/// What a child adds to the name.
+/// The part of the name that a child adds.
 enum Part {
     Nothing,
     Word(&'static str),
@@ -73,7 +74,7 @@ impl Pickle {
         Ok(all)
     }
 
-    /// Calls `visit` with the name of each place and what is there, if it has no parts; it says whether it keeps the name.
+    /// Calls `visit` with the name and the value of each place without parts. `visit` returns whether it keeps the name.
     fn walk(&self, mut visit: impl FnMut(&str, Value) -> Result<bool>) -> Result<()> {
         let mut visits = self.bytes.saturating_mul(VISITS_PER_BYTE).saturating_add(VISITS_ALWAYS);
         let mut name_bytes = self.bytes.saturating_mul(NAME_BYTES_PER_BYTE).saturating_add(NAME_BYTES_ALWAYS);
@@ -123,7 +124,7 @@ impl Pickle {
         }
     }
 
-    /// The child of an object at `i`: what it is called, what it is, and what its own children are to it.
+    /// The child of an object at `i`: its name, its value, and its relation to its own children.
     fn child(&self, object: u32, i: usize, kind: Kind) -> Option<(Part, Value, Kind)> {
         match &self.objects[object as usize] {
             Object::Tuple(all) | Object::List(all) => {

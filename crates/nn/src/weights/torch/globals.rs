@@ -2,7 +2,7 @@
 
 use remat_types::DType;
 
-/// What a class or function of a pickle stands for.
+/// The meaning of a class or function of a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// A type of storage, or of elements; of none that exists here if `None`.
@@ -31,7 +31,7 @@ pub(super) enum Known {
     Other,
 }
 
-/// What `module.name` stands for.
+/// The meaning of `module.name`.
 pub(super) fn known(module: &str, name: &str) -> Known {
     match (module, name) {
         ("torch._utils", _) => rebuild(name),
@@ -92,7 +92,7 @@ fn storage_dtype(name: &str) -> Option<DType> {
     })
 }
 
-/// `None` for what is no dtype.
+/// `None` for a name that is no dtype.
 fn dtype(name: &str) -> Option<Option<DType>> {
     Some(Some(match name {
         "float16" | "half" => DType::F16,

@@ -30,9 +30,9 @@ use stream::Stream;
 use value::{Pickle, Value};
 use view::View;
 
-/// What a deflated pickle may unpack to, in lengths of the file. PyTorch stores it as it is.
+/// The most that a deflated pickle may unpack to, in lengths of the file. PyTorch stores pickles uncompressed.
 const PICKLE_EXPANSION: u64 = 8;
-/// What it may unpack to in any case.
+/// The size to which it may unpack in any case.
 const PICKLE_ALWAYS_BYTES: u64 = 1 << 16;
 /// The member with the pickle, behind the archive's name.
 const PICKLE: &str = "data.pkl";
@@ -84,7 +84,7 @@ pub struct TorchReader<R> {
     source: Source<R>,
     pickle: Pickle,
     tensors: BTreeMap<String, Value>,
-    /// What tensors may take.
+    /// The most bytes that tensors may take.
     limit_bytes: u64,
 }
 
@@ -142,7 +142,7 @@ impl<R: BufRead + Seek> TorchReader<R> {
         self.pickle.scalars()
     }
 
-    /// Dtype and shape of a tensor, of which nothing is read. Errors: as [`TorchReader::tensor`], but for its bytes.
+    /// Dtype and shape of a tensor, without reading its data. Errors: as [`TorchReader::tensor`], but for its bytes.
     pub fn fact(&self, name: &str) -> Result<Fact> {
         let view = self.view(name)?;
         Ok(Fact::new(view.dtype, view.layout.shape().clone()))
@@ -176,7 +176,7 @@ impl<R: BufRead + Seek> TorchReader<R> {
         Ok(all)
     }
 
-    /// What all tensors may take.
+    /// The most bytes that all tensors may take.
     pub(super) fn limit(&self) -> u64 {
         self.limit_bytes
     }
@@ -233,7 +233,7 @@ impl<R: BufRead + Seek> Source<R> {
         matches!(self, Source::Archive { is_big_endian: true, .. })
     }
 
-    /// Makes a storage ready to be read, and says how many bytes it has: nothing is allocated for what is not in the file.
+    /// Prepares a storage for reading, and returns its number of bytes. Nothing is allocated for bytes that are not in the file.
     fn prepare(&mut self, key: &str, left: &mut u64) -> Result<u64> {
         match self {
             Source::Archive { archive, folder, .. } => {
@@ -282,7 +282,7 @@ fn from_archive<R: BufRead + Seek>(from: R, len: u64) -> Result<(Source<R>, Pick
     Ok((Source::Archive { archive, folder, is_big_endian }, pickle))
 }
 
-/// What a file of PyTorch is, by its first bytes.
+/// The kind of a PyTorch file, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TorchKind {
     Archive,

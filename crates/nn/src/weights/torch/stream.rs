@@ -11,7 +11,7 @@ use remat_types::{Error, ErrorKind, Result};
 use super::unpickle::unpickle;
 use super::value::{Object, Pickle, Value};
 
-/// Version of the layout, of which there is one.
+/// The only version of the layout.
 const VERSION: i64 = 1001;
 /// Bytes before the elements of a storage.
 const COUNT_BYTES: u64 = 8;

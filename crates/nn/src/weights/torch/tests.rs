@@ -50,7 +50,7 @@ fn texts_of_all_opcodes_are_read() {
 
 #[test]
 fn the_stack_and_the_memo_work_as_pythons() {
-    // a mark is dropped by a pop; what is below it is out of reach
+    // a mark is dropped by a pop; the items below it are out of reach
     assert_eq!(items(b"(K\x01(K\x020(K\x0310t."), [Value::Int(1)]);
     assert_eq!(items(b"(K\x012t."), [Value::Int(1); 2]);
     assert_eq!(items(b"(K\x01q\x00K\x02r\x09\0\0\0K\x03\x940j\x09\0\0\0h\x00t."), [1, 2, 2, 1].map(Value::Int));

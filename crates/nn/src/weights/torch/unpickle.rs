@@ -1,11 +1,12 @@
 //! A machine for Python's pickles, protocols 0 to 5, that runs nothing.
 //!
-//! The opcodes are those of Python's `pickletools`. A class or function is a name; a call of one, a new object and its
-//! state are kept as what was to be called with what ([`Call`]). So a hostile pickle can only describe something: there is
-//! no list of what may be called, since nothing may.
+//! The opcodes are those of Python's `pickletools`. A class or function is a name. A call of one, and a new object with
+//! its state, are kept as data: a function and its arguments ([`Call`]). So a hostile pickle can only describe things.
+//! There is no list of permitted functions, since no function is called.
 //!
-//! A file may claim anything, so memory grows with the bytes that come and never by a size or an index that they name:
-//! each opcode makes at most two objects without parts, and takes time for what it takes off the stack.
+//! A file may claim anything, so memory grows only with the bytes that were read, and never by a size or an index in
+//! the file. Each opcode makes at most two objects without parts, and takes time in proportion to the items that it
+//! takes off the stack.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -19,7 +20,7 @@ const PROTOCOL_MAX: u8 = 5;
 
 /// Reads one pickle from where `from` stands, and no byte behind it.
 ///
-/// Errors: Format, with the byte's place, for what is no pickle, is cut off, or needs what is not in it; Io.
+/// Errors: Format, with the byte's place, for data that are no pickle, are cut off, or refer to missing objects; Io.
 pub(super) fn unpickle(from: &mut impl BufRead) -> Result<Pickle> {
     let mut machine = Machine {
         from,
@@ -53,9 +54,9 @@ struct Machine<'r, R> {
     stack: Vec<Value>,
     /// Heights of the stack; what lies below the last is out of reach.
     marks: Vec<usize>,
-    /// What was put away under 0, 1 and so on, as all picklers count.
+    /// The values stored under 0, 1 and so on, as all picklers count.
     memo: Vec<Value>,
-    /// What was put away under other numbers.
+    /// The values stored under other numbers.
     far_memo: BTreeMap<u64, Value>,
 }
 
@@ -183,7 +184,7 @@ impl<R: BufRead> Machine<'_, R> {
         Ok(value)
     }
 
-    /// A mark counts as what is dropped, as in Python.
+    /// A mark counts as a dropped item, as in Python.
     fn drop_top(&mut self) -> Result<()> {
         if self.stack.len() == self.floor() && self.marks.pop().is_some() {
             return Ok(());
@@ -235,7 +236,7 @@ impl<R: BufRead> Machine<'_, R> {
                 if bytes.len() > 8 {
                     Value::Big(span)
                 } else {
-                    // two's complement, little-endian: the sign fills what is missing
+                    // two's complement, little-endian: the sign fills the missing bytes
                     let fill = if bytes.last().is_some_and(|b| *b >= 0x80) { 0xFF } else { 0 };
                     let mut word = [fill; 8];
                     word[..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! What a pickle describes, as data: nothing of it was called.
+//! A value that a pickle describes, as data: no function was called.
 //!
 //! Values are small and copied; what has parts lies in one table and is named by its place there, so that cycles and
 //! sharing need no care and freeing needs no recursion.
@@ -35,12 +35,12 @@ pub(super) enum Object {
         module: Span,
         name: Span,
     },
-    /// What lies outside the pickle, by what names it there.
+    /// A value outside the pickle, by the reference to it.
     Outside(Value),
     Call(Box<Call>),
 }
 
-/// What a class or function would have been called with.
+/// A class or function with its arguments, which was not called.
 #[derive(Debug)]
 pub(super) struct Call {
     pub func: Value,
@@ -66,7 +66,7 @@ impl Pickle {
         &self.texts[span.at as usize..][..span.len as usize]
     }
 
-    /// Empty for what is no text.
+    /// Empty if the value is no text.
     pub(super) fn text(&self, span: Span) -> &str {
         std::str::from_utf8(self.span(span)).unwrap_or_default()
     }

@@ -14,7 +14,7 @@ const WRAPPERS_MAX: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct View {
     pub dtype: DType,
-    /// What the file calls the storage.
+    /// The file's name for the storage.
     pub key: String,
     /// Where the storage begins in it, in bytes: storages of old files may be parts of others.
     pub base_bytes: u64,
@@ -30,7 +30,7 @@ impl Pickle {
         self.global(value).map_or(Known::Other, |(module, name)| known(module, name))
     }
 
-    /// Function and arguments that make the tensor; `None` for what is no tensor.
+    /// Function and arguments that make the tensor; `None` for a value that is no tensor.
     pub(super) fn tensor_call(&self, mut value: Value) -> Option<(Known, &[Value])> {
         for _ in 0..WRAPPERS_MAX {
             let Some(Object::Call(call)) = self.object(value) else { return None };

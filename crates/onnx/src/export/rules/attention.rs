@@ -10,7 +10,7 @@ use crate::export::lower::{Cx, left_out};
 
 pub(super) const ROWS: &[Row] = &[row::<Attention>()];
 
-/// The parts of an attention: inputs `[n, t, heads, d]`, and what queries see.
+/// The parts of an attention: inputs `[n, t, heads, d]`, and the keys that queries see.
 struct Parts {
     q: Name,
     k: Name,
@@ -74,7 +74,7 @@ impl Parts {
         Ok(Parts { q, k, v, mask, bias, dtype, n, tq, tk, heads, heads_kv, d, dv })
     }
 
-    /// What the parameters hide, beside what the standard's `is_causal` does: bools `[tq, tk]`, or nothing.
+    /// The places that the parameters hide beyond the standard's `is_causal`: bools `[tq, tk]`, or nothing.
     fn span(&self, op: &Attention) -> Result<Option<HostTensor>> {
         let right = if op.causal { Some(0) } else { op.right };
         if right.is_none() && op.left.is_none() {
@@ -198,7 +198,7 @@ impl Rule for Attention {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
         let p = Parts::of(self, c)?;
         let wide = if p.dtype == DType::F64 { p.dtype } else { DType::F32 };
-        // the standard finds heads from extents, of which none may be 0
+        // the standard finds heads from extents, and no extent may be 0
         let some = [p.n, p.tq, p.tk, p.heads_kv, p.d, p.dv].iter().all(|n| *n > 0);
         let y = if c.has(23) && some { p.operator(self, c)? } else { p.composed(self, c, wide)? };
         if !c.wants(1) {

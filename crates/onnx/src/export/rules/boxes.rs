@@ -11,7 +11,7 @@ use crate::export::lower::{Cx, left_out};
 
 pub(super) const ROWS: &[Row] = &[row::<Nms>()];
 
-/// Boxes, of which each is a row beside all.
+/// The most boxes. Each box is compared with all others, in a row of a matrix.
 const MOST_BOXES: usize = 8192;
 
 impl Rule for Nms {

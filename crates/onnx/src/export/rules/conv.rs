@@ -30,7 +30,7 @@ impl Rule for Conv2d {
     }
 }
 
-/// The transposed convolution: what is missing at the end is the standard's padding of the output.
+/// The transposed convolution: missing places at the end are the standard's padding of the output.
 impl Rule for Conv2dInputGrad {
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
         let (dy, w, size, kernel) = (c.x(0)?, c.x(1)?, c.dims(0)?[2..].to_vec(), c.dims(1)?[2..].to_vec());

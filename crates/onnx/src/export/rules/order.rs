@@ -86,7 +86,7 @@ impl Rule for OrderStatistic {
     }
 }
 
-/// What is there most often, the smallest of several, and its last place: each element is compared with all.
+/// The most frequent value, the smallest if several are equally frequent, and its last place. Each element is compared with all.
 fn mode(c: &mut Cx<'_>, axis: usize, n: usize) -> Result<Vec<Name>> {
     let whole = c.x(0)?;
     let (x, own) = numbers(c, 0)?;
@@ -111,7 +111,7 @@ fn mode(c: &mut Cx<'_>, axis: usize, n: usize) -> Result<Vec<Name>> {
         let some = c.cast(&some, DType::Bool);
         among = c.op("Where", &[&some, &real, &among]);
     }
-    // places in order of the elements, of which the smallest that counts comes first
+    // places in the order of the elements; the smallest that counts comes first
     let k = c.sizes(&[n])?;
     let attributes = vec![attr::size("axis", axis), attr::flag("largest", false), attr::flag("sorted", true)];
     let order = c.nodes("TopK", &[Some(&x), Some(&k)], attributes, 2)[1].clone();

@@ -23,7 +23,7 @@ impl Rule for Reduce {
             ReduceFn::SumSqr => "ReduceSumSquare",
             ReduceFn::Norm => "ReduceL2",
         };
-        // what is true or false is 1 or 0
+        // truth values are 1 or 0
         let logic = matches!(self.f, ReduceFn::Any | ReduceFn::All);
         let least = matches!(op, "ReduceMax" | "ReduceMin");
         let own = if logic { DType::U8 } else { whole(to, least) };

@@ -48,8 +48,8 @@ impl Rule for Rfft {
 }
 
 impl Rule for Irfft {
-    /// All numbers of the transform, of which the later ones are conjugates of the earlier ones, and the real part of its
-    /// inverse.
+    /// All numbers of the transform, and the real part of its inverse. The later numbers are conjugates of the earlier
+    /// ones.
     fn emit(&self, c: &mut Cx<'_>) -> Result<Vec<Name>> {
         let (x, dtype, shape) = (c.x(0)?, c.dtype(0)?, c.dims(0)?);
         let axis = shape.len() - 2;

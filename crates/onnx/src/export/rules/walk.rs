@@ -14,7 +14,7 @@ pub(super) const ROWS: &[Row] = &[row::<Recurrence>(), row::<Cumulate>()];
 /// A value that goes from step to step, or one that is read row by row: its name and its dtype.
 pub(super) type Typed = (Name, DType);
 
-/// What a step gives: the next states, and rows of results.
+/// The results of a step: the next states, and rows of results.
 pub(super) type Given = (Vec<Typed>, Vec<Typed>);
 
 /// A walk along an axis of inputs of this shape. States have the shape of a row. Gives the rows of results, stacked along the
@@ -128,7 +128,7 @@ impl Rule for Cumulate {
     }
 }
 
-/// What there is of nothing.
+/// The neutral element of `f`.
 fn neutral(c: &mut Cx<'_>, f: CumulateFn, dtype: DType) -> Name {
     let value = match f {
         CumulateFn::Prod => 1.0,

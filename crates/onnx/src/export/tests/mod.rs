@@ -1,4 +1,4 @@
-//! What is exported means the same when it is imported.
+//! An exported graph means the same when it is imported.
 
 mod models;
 

@@ -6,7 +6,7 @@ use remat_types::DType;
 
 use super::*;
 
-/// The graph of a function, with what it takes from outside as constants.
+/// The graph of a function, with captured values as constants.
 fn traced(device: &Device, x: &[&Tensor], f: impl FnMut(&[Tensor]) -> Result<Vec<Tensor>>) -> Graph {
     let options = CompileOptions { freeze: true, ..Default::default() };
     let mut f = compile_with(device, options, f);

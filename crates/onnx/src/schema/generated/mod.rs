@@ -1,5 +1,5 @@
-// What operators take, from the schemas of the packages `onnx` 1.23.2 and `onnxruntime` 1.32.0, by
-// `scripts/onnx_schemas.py`. Do not edit. A version that differs in nothing of this from the one before has no row.
+// The schemas of operators, from the packages `onnx` 1.23.2 and `onnxruntime` 1.32.0, by `scripts/onnx_schemas.py`.
+// Do not edit. A version whose row would equal the one before has no row.
 //
 // Copyright (c) ONNX Project Contributors
 // Copyright (c) Microsoft Corporation

@@ -50,7 +50,7 @@ pub fn bce_with_logits<A: Apply>(cx: &A, x: A::Value, y: A::Value, reduction: Re
     reduced(cx, Arith(cx).bin(BinaryFn::BceWithLogits, x, y)?, reduction)
 }
 
-/// [`bce_with_logits`] times the weight of each element, with `pos_weight` times the loss of what is true:
+/// [`bce_with_logits`] times the weight of each element, with `pos_weight` times the loss of true elements:
 /// `-w (pos_weight y ln p + (1 - y) ln(1 - p))`. Both broadcast. Errors: Shape, DType.
 #[track_caller]
 pub fn weighted_bce_with_logits<A: Apply>(
@@ -78,8 +78,8 @@ pub fn weighted_bce_with_logits<A: Apply>(
 }
 
 /// `-a (1 - q)^gamma ln q`, where `q` is the probability that `sigmoid(x)` gives to the target `y`, and `a` is `alpha` for
-/// what is true and `1 - alpha` else, or 1 without `alpha` (Lin et al., ICCV 2017, equation 5). Errors: Shape, DType; Value
-/// for an `alpha` outside 0 ..= 1 or a negative `gamma`.
+/// true elements and `1 - alpha` for others, or 1 without `alpha` (Lin et al., ICCV 2017, equation 5). Errors: Shape,
+/// DType; Value for an `alpha` outside 0 ..= 1 or a negative `gamma`.
 #[track_caller]
 pub fn sigmoid_focal<A: Apply>(
     cx: &A,

@@ -35,9 +35,9 @@ pub fn nll<A: Apply>(cx: &A, x: A::Value, labels: A::Value, reduction: Reduction
     reduced(cx, Arith(cx).neg(each)?, reduction)
 }
 
-/// Labels of which some do not count.
+/// Labels, some of them ignored.
 struct Counted<V> {
-    /// The labels, with class 0 in the place of what is ignored.
+    /// The labels, with class 0 in the place of ignored ones.
     labels: V,
     /// Where a label is ignored.
     ignored: Option<V>,
@@ -60,7 +60,7 @@ impl<V: Clone> Counted<V> {
         Ok(Counted { labels, ignored: Some(ignored) })
     }
 
-    /// 0 in the place of what is ignored.
+    /// Sets the loss of ignored labels to 0.
     #[track_caller]
     fn keep<A: Apply<Value = V>>(&self, cx: &A, each: V) -> Result<V> {
         match &self.ignored {

@@ -10,7 +10,7 @@ use crate::loss::{CrossEntropy, Reduction};
 use crate::pointwise::{Arange, Where};
 use crate::shape::Concat;
 
-/// What a norm is at least, before it divides.
+/// The lower bound of a norm that divides.
 const NORM_LEAST: f64 = 1e-12;
 
 /// The rows of `x: [n, d]` with a norm of 1.

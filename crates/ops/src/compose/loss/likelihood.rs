@@ -78,8 +78,9 @@ pub fn gaussian_nll<A: Apply>(
     reduced(cx, each, reduction)
 }
 
-/// `e^x - y x` if `log_input`, else `x - y ln(x + eps)`: minus the logarithm of the probability of a count `y`, but for
-/// `ln y!`, of which `full` adds Stirling's approximation `y ln y - y + ln(2 pi y) / 2` where `y > 1`. Errors: Shape, DType.
+/// `e^x - y x` if `log_input`, else `x - y ln(x + eps)`: minus the logarithm of the probability of a count `y`, without the
+/// term `ln y!`. With `full` the loss adds Stirling's approximation of this term, `y ln y - y + ln(2 pi y) / 2`, where
+/// `y > 1`. Errors: Shape, DType.
 #[track_caller]
 pub fn poisson_nll<A: Apply>(
     cx: &A,

@@ -108,7 +108,7 @@ pub fn cosine_embedding<A: Apply>(
     reduced(cx, a.add(apart, near)?, reduction)
 }
 
-/// What is added to a sum of squares in [`cosine_embedding`], as in PyTorch.
+/// The term added to each sum of squares in [`cosine_embedding`], as in PyTorch.
 const SQUARES_MORE: f64 = 1e-12;
 
 /// `sum_(k != label) w[label] max(0, margin - x[label] + x[k])^p / c` of `x: [n, c]`, labels `[n]`, weights `[c]`. Errors:

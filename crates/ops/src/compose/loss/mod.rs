@@ -1,6 +1,6 @@
 //! Losses: a function of each element or example, then its reduction.
 //!
-//! Where classes or elements have weights, the formulas are those of PyTorch, and so is what a mean divides by.
+//! Where classes or elements have weights, the formulas and the divisor of a mean are PyTorch's.
 
 mod binary;
 mod classes;

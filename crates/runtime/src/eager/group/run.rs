@@ -74,6 +74,8 @@ impl Worker {
             return Ok(());
         }
         self.launcher.wait_idle();
+        // Collectives that failed by now belong to the step that was given up: the next step must not be told of them.
+        drop(self.launcher.failure_of_step());
         ranks.meet_again()
     }
 

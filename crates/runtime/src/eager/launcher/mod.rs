@@ -111,7 +111,7 @@ impl Launcher {
         }
     }
 
-    /// What is queued from now on, on any stream, runs after all that was queued before.
+    /// Orders all later work, on any stream, behind all work that is queued now.
     pub(super) fn order_streams(&mut self) {
         for stream in (0..self.device.streams()).map(|s| StreamId(s as u16)) {
             self.wait_for_others(stream);

@@ -12,7 +12,7 @@ pub struct StftOptions<'a> {
     pub n_fft: usize,
     /// Points between the beginnings of frames; a quarter of a frame if 0.
     pub hop: usize,
-    /// What a frame is multiplied by, `[n_fft]`; ones if none.
+    /// The factors of a frame, `[n_fft]`; ones if none.
     pub window: Option<&'a Tensor>,
     /// Frames are centred on the points `0, hop, ..`: the signal is mirrored at its ends by half a frame.
     pub center: bool,
@@ -48,7 +48,7 @@ impl StftOptions<'_> {
         Ok(())
     }
 
-    /// The extents of the parts of a frame between the beginnings of others: `hop` each, the last one what is left.
+    /// The extents of the parts of a frame between the beginnings of others: `hop` each; the last one is the rest.
     fn parts(&self) -> Vec<usize> {
         let hop = self.hop();
         (0..self.n_fft.div_ceil(hop)).map(|i| hop.min(self.n_fft - i * hop)).collect()
@@ -79,7 +79,7 @@ impl Tensor {
         }
         let count = (len - n) / hop + 1;
         let options = StftOptions { n_fft: n, hop, ..StftOptions::default() };
-        // rows of `hop` points, of which a frame takes neighbours: copies of views, and no table of places
+        // rows of `hop` points: a frame takes neighbouring rows, so copies of views suffice, without a table of places
         let rows = count + n.div_ceil(hop) - 1;
         let whole = if rows * hop > len {
             let mut amounts = vec![(0, 0); self.rank()];

@@ -5,7 +5,7 @@ use super::Complex;
 use crate::Tensor;
 use crate::site::InOp;
 
-/// What transforms are divided by, as NumPy's and PyTorch's `norm`.
+/// The divisor of transforms, as NumPy's and PyTorch's `norm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FftNorm {
     /// The inverse by the number of elements.
@@ -142,7 +142,7 @@ impl Tensor {
         remat_types::axes_of(axes, self.rank()).in_op("fftshift")?.into_iter().try_fold(self.clone(), shift)
     }
 
-    /// What undoes [`Tensor::fftshift`]. Errors: Axis.
+    /// The inverse of [`Tensor::fftshift`]. Errors: Axis.
     ///
     /// ```
     /// # use remat_tensor::Tensor;
@@ -183,7 +183,7 @@ impl Complex {
         self.along(n, axis, norm, false, "fft")
     }
 
-    /// What undoes [`Complex::fft`]. Errors: as there.
+    /// The inverse of [`Complex::fft`]. Errors: as there.
     #[track_caller]
     pub fn ifft(&self, n: Option<usize>, axis: isize, norm: FftNorm) -> Result<Complex> {
         self.along(n, axis, norm, true, "ifft")
@@ -196,7 +196,7 @@ impl Complex {
         axes.iter().try_fold(self.clone(), |y, a| y.fft(None, *a, norm))
     }
 
-    /// What undoes [`Complex::fftn`]. Errors: as there.
+    /// The inverse of [`Complex::fftn`]. Errors: as there.
     #[track_caller]
     pub fn ifftn(&self, axes: &[isize], norm: FftNorm) -> Result<Complex> {
         remat_types::axes_of(axes, self.rank()).in_op("ifftn")?;
@@ -217,7 +217,7 @@ impl Complex {
         scaled(y, norm.factor(n, true))?.movedim(-1, axis as isize)
     }
 
-    /// What undoes [`Tensor::rfftn`], where the last of `axes` has `n` numbers. Errors: as [`Complex::irfft`].
+    /// The inverse of [`Tensor::rfftn`], where the last of `axes` has `n` numbers. Errors: as [`Complex::irfft`].
     #[track_caller]
     pub fn irfftn(&self, n: Option<usize>, axes: &[isize], norm: FftNorm) -> Result<Tensor> {
         remat_types::axes_of(axes, self.rank()).in_op("irfftn")?;

@@ -6,7 +6,7 @@ use remat_types::{DType, Error, ErrorKind, Result, vec_for};
 use crate::Tensor;
 use crate::site::InOp;
 
-/// What a frame is multiplied by, so that its ends do not look like edges.
+/// A weighting of a frame, so that its ends do not look like edges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Window {
     /// Ones.

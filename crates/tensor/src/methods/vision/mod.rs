@@ -1,4 +1,4 @@
-//! What networks of images are made of: normalisation of parts, padding, rearrangements of pixels, pools, other sizes, warps.
+//! Functions of networks on images: normalisation of parts, padding, rearrangements of pixels, pools, other sizes, warps.
 //!
 //! All are short compositions, so gradients and recomputation follow by themselves. Images are `[n, c, h, w]`; lines and volumes
 //! have one spatial axis less or more.

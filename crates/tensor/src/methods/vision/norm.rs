@@ -187,15 +187,15 @@ fn group_rows(x: &Tensor, groups: usize) -> Result<usize> {
     Ok(x.dims()[0].saturating_mul(groups))
 }
 
-/// What each channel (axis 1) of a batch adds up to: for a batch norm over several devices or pieces of a batch. Each part sends
-/// three vectors, sums are taken of each (an all-reduce), and [`BatchStatistics::mean_and_var`] gives what
-/// [`Tensor::batch_norm_with`] takes. All of it is differentiable, so that is the whole batch's gradient.
+/// Sums over each channel (axis 1) of a batch, for a batch norm over several devices or pieces of a batch. Each part gives three
+/// vectors. Add up each vector over the parts (an all-reduce). [`BatchStatistics::mean_and_var`] then gives the mean and
+/// variance for [`Tensor::batch_norm_with`]. All steps are differentiable, so the gradient is that of the whole batch.
 ///
 /// ```
 /// # use remat_tensor::{BatchStatistics, Tensor};
 /// # let device = remat_runtime::Device::cpu(Default::default())?;
 /// let x = Tensor::new(&device, &[1.0, 3.0, 5.0, 7.0], [4, 1])?;
-/// let (a, b) = (BatchStatistics::of(&x.slice(0, ..1)?)?, BatchStatistics::of(&x.slice(0, 1..)?)?);
+/// let (a, b) = (BatchStatistics::from_batch(&x.slice(0, ..1)?)?, BatchStatistics::from_batch(&x.slice(0, 1..)?)?);
 /// let (mean, var) = BatchStatistics::merge(&[a, b])?.mean_and_var()?;
 /// assert_eq!((mean.item::<f32>()?, var.item::<f32>()?), (4.0, 5.0));
 /// # Ok::<(), remat_types::Error>(())
@@ -213,7 +213,7 @@ pub struct BatchStatistics {
 impl BatchStatistics {
     /// Those of `x: [n, c, ..]`. Errors: Axis below rank 2; DType for an `x` that is no float.
     #[track_caller]
-    pub fn of(x: &Tensor) -> Result<BatchStatistics> {
+    pub fn from_batch(x: &Tensor) -> Result<BatchStatistics> {
         const NAME: &str = "batch_statistics";
         rank_at_least(x, 2).in_op(NAME)?;
         if !x.dtype().is_float() {

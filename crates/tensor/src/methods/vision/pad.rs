@@ -6,7 +6,7 @@ use super::wrong_value;
 use crate::Tensor;
 use crate::site::InOp;
 
-/// What lies beyond the ends of an axis.
+/// The values beyond the ends of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PadMode {
     /// Zeros.

@@ -24,7 +24,7 @@ pub struct Pooling<const D: usize> {
     pub ceil_mode: bool,
 }
 
-/// What an average divides by. The default is PyTorch's.
+/// The divisor of an average. The default is PyTorch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Divisor {
     /// The elements of the window within input and padding.

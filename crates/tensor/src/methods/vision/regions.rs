@@ -167,9 +167,9 @@ impl Tensor {
         at.clamp(0.0, extent.saturating_sub(1) as f64)?.masked_fill(&beyond, NOWHERE)
     }
 
-    /// Which boxes stay of those that overlap, the best first, as I64: `self: [n, 4]` of corners left, top, right, bottom,
-    /// `scores: [n]`. Each box goes that overlaps a better one which stays by more than `iou`, measured as intersection over
-    /// union. At most `max_output` of them. Reads their number: see [`Tensor::as_size`].
+    /// Non-maximum suppression: the indices of the boxes that stay, the best first, as I64. `self: [n, 4]` of corners left,
+    /// top, right, bottom, `scores: [n]`. A box is dropped if its intersection over union with a better box that stays is
+    /// more than `iou`. At most `max_output` boxes stay. The call reads their number: see [`Tensor::as_size`].
     ///
     /// Errors: Shape; DType for other than floats; Value for a NaN.
     ///
@@ -326,7 +326,7 @@ pub(super) fn sizes(extents: &[usize]) -> Vec<isize> {
     extents.iter().map(|d| *d as isize).collect()
 }
 
-/// What the four numbers of a box are.
+/// The meaning of the four numbers of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxForm {
     /// Left, top, right, bottom.

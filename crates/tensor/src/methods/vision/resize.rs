@@ -7,7 +7,7 @@ use super::{wrong_shape, wrong_value};
 use crate::Tensor;
 use crate::site::InOp;
 
-/// What is put between pixels where an image is made larger or smaller.
+/// The interpolation between pixels when an image is made larger or smaller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolate {
     /// The pixel at `floor(o scale)`.
@@ -35,12 +35,12 @@ pub enum Sizes {
 /// How [`Tensor::interpolate`] lays one grid over the other. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterpolateOptions {
-    /// What is put between pixels. Default: the nearest pixel.
+    /// The interpolation between pixels. Default: the nearest pixel.
     pub mode: Interpolate,
     /// The middles of the corner pixels lie on one another, of linear and cubic interpolation; else the image's edges do (half
     /// pixels). Default: false.
     pub align_corners: bool,
-    /// Smooths what is made smaller, of linear and cubic interpolation of images. Default: false.
+    /// Smooths an image that is made smaller, for linear and cubic interpolation. Default: false.
     pub antialias: bool,
     /// Takes the scale from the extents where factors were given. Default: false.
     pub recompute_scale: bool,
@@ -48,7 +48,7 @@ pub struct InterpolateOptions {
 
 impl InterpolateOptions {
     /// The defaults with a mode.
-    pub fn of(mode: Interpolate) -> Self {
+    pub fn with_mode(mode: Interpolate) -> Self {
         InterpolateOptions { mode, ..InterpolateOptions::default() }
     }
 }
@@ -66,7 +66,7 @@ impl Tensor {
     /// let x = Tensor::new(&device, &[0.0, 4.0], [1, 1, 2])?;
     /// let y = x.interpolate(Sizes::To(vec![4]), InterpolateOptions::default())?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 4.0, 4.0]);
-    /// let y = x.interpolate(Sizes::By(vec![2.0]), InterpolateOptions::of(Interpolate::Linear))?;
+    /// let y = x.interpolate(Sizes::By(vec![2.0]), InterpolateOptions::with_mode(Interpolate::Linear))?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0, 3.0, 4.0]);
     /// # Ok::<(), remat_types::Error>(())
     /// ```
@@ -166,7 +166,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn resize(&self, size: [usize; 2], mode: Interpolate) -> Result<Tensor> {
-        self.interpolate(Sizes::To(size.to_vec()), InterpolateOptions::of(mode)).called("resize")
+        self.interpolate(Sizes::To(size.to_vec()), InterpolateOptions::with_mode(mode)).called("resize")
     }
 }
 

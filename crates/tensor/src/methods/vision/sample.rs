@@ -16,11 +16,11 @@ pub(super) fn point_dtype(of: DType) -> DType {
 /// How a warp reads the image. The defaults are MegEngine's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Warp {
-    /// What is read between pixels. Default: [`Between::Linear`].
+    /// The value between pixels. Default: [`Between::Linear`].
     pub between: Between,
-    /// What is read beyond the image. Default: [`Beyond::Edge`], the last pixel.
+    /// The value beyond the image. Default: [`Beyond::Edge`], the last pixel.
     pub beyond: Beyond,
-    /// What stands beyond the image for [`Beyond::Zeros`]. Default: 0.
+    /// The value beyond the image for [`Beyond::Zeros`]. Default: 0.
     pub fill: f64,
 }
 

@@ -93,12 +93,12 @@ impl Tensor {
         all.div(area.maximum(1)?.cast(DType::F64)?).called(NAME)?.cast(self.dtype())
     }
 
-    /// [`Tensor::ps_roi_pool`] at points, with parts that are moved (Dai et al., ICCV 2017, section 2.2): `self: [n, c g g, h, w]`
-    /// with `g` the options' `group`, to `[k, c, ph, pw]`. `offsets: [k, 2 classes, a, b]` are across and down of each class of
-    /// channels, of which `classes` divides `c`, for each field of a grid over the region; they are multiplied by `offset_scale`
-    /// and the region's extent. A region runs from half a pixel before its first corner, rounded, to half a pixel behind its last,
-    /// and is at least a tenth of a pixel wide. A part is the mean of those of its points that are within half a pixel of the
-    /// image, 0 if none is. Gradients: `self` and `offsets`.
+    /// [`Tensor::ps_roi_pool`] at points, with parts that are moved (Dai et al., ICCV 2017, section 2.2):
+    /// `self: [n, c g g, h, w]` with `g` the options' `group`, to `[k, c, ph, pw]`. `offsets: [k, 2 classes, a, b]` are
+    /// horizontal and vertical offsets of each class of channels, for each field of a grid over the region; `classes` divides
+    /// `c`. The offsets are multiplied by `offset_scale` and the region's extent. A region runs from half a pixel before its
+    /// first corner, rounded, to half a pixel behind its last, and is at least a tenth of a pixel wide. A part is the mean of
+    /// those of its points that are within half a pixel of the image, 0 if none is. Gradients: `self` and `offsets`.
     ///
     /// Errors: Axis, Shape; DType for other than floats; Value for no points, no groups, and numbers that are not finite; at run
     /// time, Index for an image that is not there.

@@ -7,7 +7,7 @@ use super::{product, rank_at_least, rank_is, wrong_shape, wrong_value};
 use crate::Tensor;
 use crate::site::InOp;
 
-/// Windows that slide over the last two axes: of [`Tensor::unfold`], [`Tensor::fold`] and their kin.
+/// Windows that slide over the last two axes: of [`Tensor::unfold`], [`Tensor::fold`] and the like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patches {
     /// Extents of a window: height, width.
@@ -65,7 +65,7 @@ impl Patches {
     }
 }
 
-/// What `n` steps do not reach.
+/// The bound that `n` steps do not reach.
 fn end(n: usize, step: usize) -> i64 {
     n.saturating_mul(step).min(i64::MAX as usize) as i64
 }

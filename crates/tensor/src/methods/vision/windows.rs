@@ -163,9 +163,9 @@ impl Tensor {
         Tensor::apply_owned(Reshape { shape: [n, g * k, oh, ow].into() }, [y])
     }
 
-    /// A convolution that sees only pixels of the output's own region: those of which `rin: [n, 1, h, w]` is what `rout: [n,
-    /// 1, oh, ow]` is, both of integers. `self: [n, c, h, w]`, `weight: [k, c / groups, r, s]`, to `[n, k, oh, ow]`. Errors:
-    /// Axis, Shape, DType, Value.
+    /// A convolution that sees only pixels of the output's own region: an output pixel sees the pixels whose number in
+    /// `rin: [n, 1, h, w]` equals its own number in `rout: [n, 1, oh, ow]`. Both are integers. `self: [n, c, h, w]`,
+    /// `weight: [k, c / groups, r, s]`, to `[n, k, oh, ow]`. Errors: Axis, Shape, DType, Value.
     ///
     /// ```
     /// # use remat_tensor::{Patches, Tensor};

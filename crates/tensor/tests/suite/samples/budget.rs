@@ -15,7 +15,7 @@ const ROUNDS: usize = 6;
 /// Percentages of the peak without a budget; the last one makes the errors say what the least budget is.
 pub(super) const BUDGETS: [usize; 5] = [100, 75, 50, 25, 0];
 
-/// What happened over a walk.
+/// The counts of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Runs that ended with values.
@@ -115,7 +115,7 @@ pub(super) fn same_bits_under(
             if bytes >= peak {
                 return Err(format!("{bytes} bytes are the peak without a budget: {least} are asked for"));
             }
-            // What surely suffices may be more than the peak, which does.
+            // The budget that surely suffices may be more than the peak, which suffices, too.
             bytes = least.min(peak);
         }
     }

@@ -108,7 +108,7 @@ impl Case<'_> {
     }
 }
 
-/// What gradient `k` is projected on for the second order.
+/// The direction on which gradient `k` is projected for the second order.
 fn projection(k: usize, g: &HostTensor) -> Result<HostTensor> {
     random_cotangent(77 + k as u64, DType::F64, g.shape())
 }

@@ -221,7 +221,7 @@ fn floor_quotient(e: &mut Emit, a: &Name, b: &Name, dtype: DType) -> Name {
     e.op("Where", &[&less, &minus, &y])
 }
 
-/// True for what is below zero, and for minus zero.
+/// True for numbers below zero, and for minus zero.
 fn has_sign(e: &mut Emit, x: &Name, dtype: DType) -> Name {
     let zero = e.number(dtype, 0.0);
     let (below, none) = (e.op("Less", &[x, &zero]), e.op("Equal", &[x, &zero]));

@@ -1,4 +1,4 @@
-//! Element by element, and what is made of nothing.
+//! Ops on single elements, and ops without inputs.
 //!
 //! A function that the standard has no operator for is a composition. Of 16-bit floats it is computed in f32 and rounded once,
 //! as the op does.
