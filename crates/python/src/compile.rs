@@ -1,6 +1,5 @@
 //! Compiled functions of tensors.
 
-use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -9,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use remat::graph::passes::PassOptions;
 use remat::runtime::tracing;
+use remat::types::context::Part;
 use remat::{CompileOptions, DType, Tensor, compile_with, tensor};
 
 use crate::device::PyDevice;
@@ -19,10 +19,8 @@ use crate::{call, dtype};
 
 pub(crate) type Function = fn(&[Tensor]) -> remat::Result<Vec<Tensor>>;
 
-thread_local! {
-    /// The Python functions whose compiled forms this thread calls, the innermost last.
-    static RUNNING: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
-}
+/// The Python functions whose compiled forms a thread calls, the innermost last.
+static RUNNING: Part<Vec<Py<PyAny>>> = Part::new();
 
 /// Traces the Python function that is being called. Compiled forms do not hold it: the collector of cycles could not see it
 /// there, and a module that has its own compiled step would never be freed.
@@ -30,7 +28,7 @@ pub(crate) fn traced(x: &[Tensor]) -> remat::Result<Vec<Tensor>> {
     let x = x.to_vec();
     call::back(|py| {
         let none = || PyRuntimeError::new_err("a compiled function is traced by its call only");
-        let f = RUNNING.with_borrow(|all| all.last().map(|f| f.clone_ref(py))).ok_or_else(none)?;
+        let f = RUNNING.with(|all| all.last().map(|f| f.clone_ref(py))).ok_or_else(none)?;
         let x = x.into_iter().map(|t| t.object(py)).collect::<PyResult<Vec<_>>>()?;
         let y = match f.bind(py).call1(PyTuple::new(py, x)?) {
             // the exception has the frames, and they have the tensors of the trace
@@ -50,14 +48,14 @@ pub(crate) struct Running;
 
 impl Running {
     pub(crate) fn begin(f: Py<PyAny>) -> Running {
-        RUNNING.with_borrow_mut(|all| all.push(f));
+        RUNNING.with(|all| all.push(f));
         Running
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        drop(RUNNING.with_borrow_mut(Vec::pop));
+        drop(RUNNING.with(Vec::pop));
     }
 }
 

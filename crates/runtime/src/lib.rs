@@ -29,7 +29,7 @@ pub use remat_device::{
 pub mod tracing {
     pub use crate::eager::trace::{
         GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, has_ended, host_input, host_value, is_tracing,
-        random_key, refuse, size, size_of, state, suspended, trace, trace_body,
+        random_key, refuse, size, size_of, state, trace, trace_body,
     };
 }
 

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat_runtime::{Device, tracing};
+use remat_types::context;
 use remat_types::{Error, ErrorKind, HostTensor, Result, Scope};
 
 use super::{Cx, Graph, Kind, Node, Ref, Rule, ValueType};
@@ -147,7 +148,7 @@ impl Shared {
             }
             y.iter().map(|v| v.tensor()?.to_host()).collect::<Result<_>>().map(Some)
         };
-        let values = tracing::suspended(|| catch_unwind(AssertUnwindSafe(beside)));
+        let values = context::outside(|| catch_unwind(AssertUnwindSafe(beside)));
         let values = match values.map_err(|_| Error::new(ErrorKind::Internal, "a rule panicked"))? {
             // too large to be computed here
             Err(e) if e.kind() == ErrorKind::Budget => return Ok(None),

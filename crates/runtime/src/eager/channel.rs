@@ -1,36 +1,23 @@
 //! The caller's side: inference, handles, commands.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 
-use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold};
-use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Scope, Shape, SmallVec};
-use rustc_hash::FxHashMap;
+use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask};
+use remat_types::context::Mode;
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
 
-use super::command::{Apply, Command, Put, PutFrom, Until};
+use super::command::Command;
 use super::device::{Device, Shared};
 use super::failure::Caller;
 use super::group;
-use super::handle::{Handle, HandleInner, TensorId};
-use super::launcher::programs::workspace_bytes;
+use super::handle::{Handle, TensorId};
 use super::queue::Reply;
+use super::target::{Applied, Fallback};
 use super::trace;
 use super::update::NotUpdated;
-use crate::executable::Executable;
-use crate::options::AsyncLevel;
-use crate::profile::{Lane, Span};
 use crate::report::Kind;
-use remat_device::{StreamId, check_supported};
-
-/// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.
-const CONSTANT_MAX_BYTES: usize = 64;
-
-/// Entries after which dead ones are swept from the cache of constants.
-const CONSTANTS_SWEEP: usize = 256;
-
-/// Small constants that were put before.
-#[derive(Default)]
-pub(super) struct Constants(FxHashMap<HostTensor, Weak<HandleInner>>);
+use remat_device::StreamId;
 
 /// A caller's way to a stream of a device. Clones are cheap, and any number of threads may use them.
 #[derive(Clone)]
@@ -45,7 +32,7 @@ impl Channel {
         Device(self.shared.clone())
     }
 
-    fn new_id(&self) -> TensorId {
+    pub(super) fn new_id(&self) -> TensorId {
         TensorId(self.shared.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -54,7 +41,7 @@ impl Channel {
         self.shared.next_id.load(Ordering::Relaxed)
     }
 
-    fn handle(&self, id: TensorId, fact: Fact) -> Handle {
+    pub(super) fn handle(&self, id: TensorId, fact: Fact) -> Handle {
         Handle::new(id, fact, self.shared.clone())
     }
 
@@ -78,9 +65,9 @@ impl Channel {
         }
     }
 
-    fn own(&self, h: &Handle) -> Result<()> {
+    pub(super) fn own(&self, h: &Handle) -> Result<()> {
         if Arc::ptr_eq(&h.0.shared, &self.shared) {
-            return if h.is_traced() && !trace::is_tracing() { Err(outlived()) } else { Ok(()) };
+            return if h.is_traced() && !Mode::Tracing.is_on() { Err(outlived()) } else { Ok(()) };
         }
         let text = format!("the tensor belongs to another device than {}; copy it there first", self.shared.name);
         Err(Error::new(ErrorKind::Device, text))
@@ -89,36 +76,15 @@ impl Channel {
     /// Copies a host tensor to the device. Small ones are shared with earlier equal ones. Errors: Closed.
     #[track_caller]
     pub fn put(&self, data: &HostTensor) -> Result<Handle> {
-        if data.bytes().len() > CONSTANT_MAX_BYTES || trace::is_tracing() {
-            return self.put_as(data, Kind::Data);
-        }
-        let constants = || self.shared.constants.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = constants().0.get(data).and_then(Weak::upgrade);
-        if let Some(h) = known {
-            self.shared.queue.check_open()?;
-            return Ok(Handle(h));
-        }
-        // without the lock: this may wait for room
-        let h = self.put_as(data, Kind::Data)?;
-        let mut constants = constants();
-        if constants.0.len() >= CONSTANTS_SWEEP {
-            constants.0.retain(|_, h| h.strong_count() > 0);
-        }
-        constants.0.insert(data.clone(), Arc::downgrade(&h.0));
-        Ok(h)
+        let site = CallSite::here();
+        self.to(|target| target.put(data, site))
     }
 
     /// As [`Channel::put`], never shared, and counted as `kind`.
     #[track_caller]
     pub fn put_as(&self, data: &HostTensor, kind: Kind) -> Result<Handle> {
-        if trace::is_tracing() {
-            return trace::put(self, data);
-        }
-        let id = self.new_id();
-        let (site, caller) = (CallSite::here(), Caller::current());
-        let put = Put { id, data: data.clone(), kind, stream: self.stream, site, caller };
-        self.shared.queue.push_put(Command::Put(Box::new(put)), data.bytes().len())?;
-        Ok(self.handle(id, Fact::of(data)))
+        let site = CallSite::here();
+        self.to(|target| target.put_as(data, kind, site))
     }
 
     /// Copies a tensor of another device (or of this one) to this device. Errors: Closed.
@@ -127,18 +93,8 @@ impl Channel {
         if Arc::ptr_eq(&from.0.shared, &self.shared) {
             return Ok(from.clone());
         }
-        if trace::is_tracing() {
-            let text = "a compiled function works on one device: copy tensors there before it is called";
-            return Err(Error::new(ErrorKind::Device, text));
-        }
-        let id = self.new_id();
-        let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
-        let (reply, value) = Reply::new();
-        from.channel().send_group(false, false)?;
-        from.0.shared.queue.push(Command::CopyOut { id: from.id(), reply })?;
-        let put = PutFrom { id, value, fact: fact.clone(), stream, site, caller: Caller::current() };
-        self.shared.queue.push_put(Command::PutFrom(Box::new(put)), fact.bytes())?;
-        Ok(self.handle(id, fact))
+        let site = CallSite::here();
+        self.to(|target| target.copy_from(from, site))
     }
 
     /// Applies an op. Handles that come in by value and are the last on their tensor end here: their storage may
@@ -174,134 +130,10 @@ impl Channel {
         &self,
         op: OpRef,
         x: SmallVec<[Handle; 4]>,
-        fallback: SmallVec<[Option<u16>; 2]>,
+        fallback: Fallback,
         site: CallSite,
-    ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
-        if trace::is_tracing() {
-            return trace::apply(self, op, &x, site).map_err(|error| NotUpdated { error, old: kept(&x, &fallback) });
-        }
-        let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
-        let (refs, facts) = match self.infer(&op, &x, site) {
-            Ok(checked) => checked,
-            Err(error) => return Err(NotUpdated { error, old: kept(&x, &fallback) }),
-        };
-        // An executable was planned for the device's threads, which the host's folding does not have.
-        if self.shared.options.host_compute
-            && fallback.is_empty()
-            && !op.as_any().is::<Executable>()
-            && let Some(values) = fold(&*op, &refs, &facts)
-        {
-            let values = values.map_err(|e| e.with_call_site(site))?;
-            return Ok(values.iter().map(|v| self.put_as(v, Kind::Data)).collect::<Result<_>>()?);
-        }
-        let workspace_bytes = workspace_bytes(&op, &refs, &self.shared.kernels);
-        drop(refs);
-        let label = op.label();
-        let y = self.enqueue(op, x, facts, workspace_bytes, fallback, site)?;
-        if let Some(started) = started {
-            self.trace_dispatch(label, started);
-        }
-        Ok(y)
-    }
-
-    /// Checks a call's arguments; returns the facts of its inputs and outputs.
-    #[inline]
-    fn infer<'x>(
-        &self,
-        op: &OpRef,
-        x: &'x SmallVec<[Handle; 4]>,
-        site: CallSite,
-    ) -> Result<(SmallVec<[&'x Fact; 4]>, Facts)> {
-        // Vectors are filled by pushes on this path: collecting into a SmallVec costs several times as much.
-        let mut refs: SmallVec<[&Fact; 4]> = SmallVec::new();
-        x.iter().for_each(|h| refs.push(h.fact()));
-        let facts = op.infer(&refs).map_err(|e| e.with_call_site(site))?;
-        for h in x {
-            self.own(h).map_err(|e| e.with_op(op.label()).with_call_site(site))?;
-        }
-        if !self.shared.options.host_fallback {
-            check_supported(&*self.shared.kernels, &**op, &refs).map_err(|e| e.with_call_site(site))?;
-        }
-        if let Some(i) = op.host_inputs().iter().find(|i| refs.get(**i).is_none_or(|f| f.value.is_none())) {
-            let text = format!("the value of input {i} decides the shape and must be known on the host");
-            return Err(Error::new(ErrorKind::NoValue, text).with_op(op.label()).with_call_site(site));
-        }
-        Ok((refs, facts))
-    }
-
-    fn trace_dispatch(&self, name: &'static str, started: std::time::Instant) {
-        let span = Span {
-            lane: Lane::Dispatch,
-            name,
-            scope: Scope::current(),
-            start_ns: started.duration_since(self.shared.opened).as_nanos() as u64,
-            duration_ns: started.elapsed().as_nanos() as u64,
-            bytes: 0,
-        };
-        self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner).span(span);
-    }
-
-    fn enqueue(
-        &self,
-        op: OpRef,
-        x: SmallVec<[Handle; 4]>,
-        facts: Facts,
-        workspace_bytes: usize,
-        fallback: SmallVec<[Option<u16>; 2]>,
-        site: CallSite,
-    ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
-        let mut ids: SmallVec<[TensorId; 2]> = SmallVec::new();
-        let mut handles: SmallVec<[Handle; 2]> = SmallVec::new();
-        for f in &facts {
-            let id = self.new_id();
-            ids.push(id);
-            handles.push(self.handle(id, f.clone()));
-        }
-        let until = match self.shared.options.async_level {
-            AsyncLevel::Full => None,
-            // Of a group the whole is waited for.
-            _ if group::is_open(&self.shared.queue) => None,
-            AsyncLevel::Sync => Some(Until::Finished),
-            AsyncLevel::Launched => Some(Until::Launched),
-        };
-        let (done, waited) = until.map_or((None, None), |u| {
-            let (reply, answer) = Reply::new();
-            (Some((reply, u)), Some((answer, fallback.clone())))
-        });
-        // Handles that live on are let go only after the command is queued: their delete must come behind it.
-        let mut living: SmallVec<[Handle; 4]> = SmallVec::new();
-        let mut inputs: SmallVec<[(TensorId, bool); 4]> = SmallVec::new();
-        for h in x {
-            let id = h.id();
-            let ended = h.end().map_err(|h| living.push(h));
-            inputs.push((id, ended.is_ok()));
-        }
-        let scope = Scope::current();
-        let stream = self.stream;
-        let a = Apply {
-            op,
-            x: inputs,
-            y: ids,
-            facts,
-            workspace_bytes,
-            fallback,
-            stream,
-            site,
-            caller: Caller::current(),
-            scope,
-            done,
-        };
-        if let Err((a, living)) = group::collect_apply(&self.shared.queue, a, living) {
-            self.shared.queue.push_apply(a)?;
-            drop(living);
-        }
-        if let Some((answer, fallback)) = waited
-            && let Err(error) = answer.wait()
-        {
-            // The worker has made the outputs of a failed update the old versions.
-            return Err(NotUpdated { error, old: fallback.iter().zip(handles).map(|(i, h)| i.map(|_| h)).collect() });
-        }
-        Ok(handles)
+    ) -> Applied {
+        self.to(|target| target.update(op, x, fallback, site))
     }
 
     /// The backward graph for `key`, built at its first use on this device. `y` are the facts of the forward outputs.
@@ -418,76 +250,31 @@ impl Channel {
     ///
     /// Errors (Peer): a rank is gone, or does not come.
     pub fn meet_again(&self) -> Result<()> {
-        match self.shared.options.ranks.as_ref().is_some_and(|r| r.size() > 1) && !trace::is_tracing() {
-            true => self.ask(|reply| Command::MeetAgain { reply }),
-            false => Ok(()),
-        }
+        self.to(|target| target.meet_again())
     }
 
     /// Ends this thread's step: a failure before this mark no longer holds back updates after it. Waits until the mark
     /// before it has been passed, so that what failed in the step before is known. Errors: as [`Channel::check`]; Closed.
     pub fn step_mark(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return trace::mark_step();
-        }
-        self.send_group(false, false)?;
-        self.wait_for_mark()?;
-        self.push_mark(false)?;
-        self.check()
+        self.to(|target| target.mark_step())
     }
 
     /// Gives this thread's step up after an error: as [`Channel::step_mark`], and what else failed in the step is not told any
     /// more. Waits for the step. Errors: Closed.
     pub fn give_up_step(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return trace::mark_step();
-        }
-        self.send_group(false, false)?;
-        self.push_mark(true)?;
-        // Until the mark has passed, what is queued before it may still fail, and would be told by the next call.
-        self.wait_for_mark()
-    }
-
-    /// Waits until this thread's last mark has been passed.
-    fn wait_for_mark(&self) -> Result<()> {
-        let mut marks = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed = marks.get_mut(&Caller::current()).and_then(|own| own.last.take());
-        drop(marks);
-        passed.map_or(Ok(()), |passed| passed.wait())
-    }
-
-    fn push_mark(&self, is_given_up: bool) -> Result<()> {
-        let (done, passed) = Reply::new();
-        let caller = Caller::current();
-        self.shared.queue.push(Command::StepMark { caller, is_given_up, done: Some(done) })?;
-        let mut marks = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = marks.entry(caller).or_default();
-        (own.count, own.last) = (own.count + 1, Some(passed));
-        Ok(())
+        self.to(|target| target.give_up_step())
     }
 
     /// Tells what failed of what this thread asked for, if no call has told it yet. Waits only if something failed, for the
     /// last [`Channel::step_mark`]: of a failure that was told before, the updates of its step would not have been held back.
     /// Errors: that failure.
     pub fn check(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return Ok(());
-        }
-        let caller = Caller::current();
-        if !self.shared.failures.concern(caller) {
-            return Ok(());
-        }
-        self.wait_for_mark()?;
-        self.shared.failures.take(Some(caller)).map_or(Ok(()), Err)
+        self.to(|target| target.check())
     }
 
     /// As [`Channel::check`], of everything up to this thread's last [`Channel::step_mark`], for which it waits.
     pub fn check_step(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return Ok(());
-        }
-        self.wait_for_mark()?;
-        self.check()
+        self.to(|target| target.check_step())
     }
 }
 
@@ -514,9 +301,4 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Channel({}, stream {})", self.shared.name, self.stream.0)
     }
-}
-
-/// The inputs that outputs were to replace.
-fn kept(x: &[Handle], fallback: &[Option<u16>]) -> SmallVec<[Option<Handle>; 2]> {
-    fallback.iter().map(|i| x.get(usize::from((*i)?)).cloned()).collect()
 }

@@ -43,7 +43,7 @@ pub(super) struct Shared {
     pub(super) streams: usize,
     pub(super) kernels: Arc<dyn KernelSet>,
     pub(super) is_dry: bool,
-    pub(super) constants: Mutex<super::channel::Constants>,
+    pub(super) constants: Mutex<super::queued::Constants>,
     pub(super) backward: Mutex<remat_ops::BackwardCache>,
     pub(super) residents: super::resident::Residents,
     /// What failed, shared with the worker.

@@ -8,9 +8,9 @@ mod order;
 mod rehearse;
 mod run;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
+use remat_types::context::{Mode, Part};
 use remat_types::{Result, SmallVec};
 
 use super::channel::Channel;
@@ -65,18 +65,20 @@ struct Open {
     living: Vec<Handle>,
 }
 
-thread_local! {
-    static OPEN: RefCell<Option<Open>> = const { RefCell::new(None) };
+/// The group that a thread has open. [`Mode::Collecting`] is on while there is one.
+static OPEN: Part<Option<Open>> = Part::new();
+
+fn replace_open(open: Option<Open>) -> Option<Open> {
+    Mode::Collecting.replace(u32::from(open.is_some()));
+    OPEN.replace(open)
 }
 
 /// Runs `f` on what this thread collects for a queue; `None` if it collects nothing for it.
 fn with_open<R>(queue: &Arc<Queue>, f: impl FnOnce(&mut Open) -> R) -> Option<R> {
-    // A thread that ends drops its handles after this is gone.
-    let found = OPEN.try_with(|open| match open.borrow_mut().as_mut() {
-        Some(open) if Arc::ptr_eq(&open.queue, queue) => Some(f(open)),
-        _ => None,
-    });
-    found.ok().flatten()
+    if !Mode::Collecting.is_on() {
+        return None;
+    }
+    OPEN.with(|open| open.as_mut().filter(|open| Arc::ptr_eq(&open.queue, queue)).map(f))
 }
 
 /// True if this thread collects commands for a queue.
@@ -138,13 +140,13 @@ impl Channel {
         let needs = SmallVec::from_slice(needs);
         let open = Open { queue: queue.clone(), items: Vec::new(), needs, living: Vec::new() };
         // Another device's group of this thread goes on afterwards.
-        let outer = OPEN.replace(Some(open));
+        let outer = replace_open(Some(open));
         let mut ends = Ends(self, true);
         let result = f();
         ends.1 = false;
         let sent = self.send_group(result.is_err(), true);
         drop(ends);
-        OPEN.set(outer);
+        replace_open(outer);
         let y = result?;
         sent.map(|()| y)
     }
@@ -156,7 +158,7 @@ impl Channel {
             (taken, std::mem::take(&mut open.living))
         });
         if ends {
-            OPEN.set(None);
+            replace_open(None);
         }
         let Some(((items, needs), living)) = collected else { return Ok(()) };
         if items.is_empty() {

@@ -8,18 +8,20 @@
 //! A number that decides shapes is asked for by [`size`]. [`trace`] is given those that are known; at the first one
 //! that is not the graph ends, and gives that number: run it, and trace again with one size more.
 
-use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
 use remat_graph::ir::{Builder, Graph, GraphPrefix, ValueId};
-use remat_ops::OpRef;
 use remat_ops::random::FoldIn;
+use remat_ops::{Apply, OpRef};
+use remat_types::context::{Mode, Part};
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scope, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
 use super::device::Device;
 use super::handle::{Handle, HandleInner, TensorId};
+use super::target::{Applied, Fallback, Target, kept as kept_inputs};
+use super::update::NotUpdated;
 
 /// Writes a value anew for every run: the bytes of its elements in row-major order.
 pub type HostInput = Arc<dyn Fn(&mut [u8]) -> Result<()> + Send + Sync>;
@@ -27,10 +29,8 @@ pub type HostInput = Arc<dyn Fn(&mut [u8]) -> Result<()> + Send + Sync>;
 /// True as long as what the trace saw still holds.
 pub type Guard = Box<dyn Fn() -> bool + Send + Sync>;
 
-thread_local! {
-    static ACTIVE: Cell<bool> = const { Cell::new(false) };
-    static TRACE: RefCell<Option<Tracing>> = const { RefCell::new(None) };
-}
+/// The trace of a thread. [`Mode::Tracing`] is on while there is one.
+static TRACE: Part<Option<Tracing>> = Part::new();
 
 struct Tracing {
     device: Device,
@@ -102,28 +102,13 @@ pub struct TraceResults {
 /// True while this thread traces.
 #[inline]
 pub fn is_tracing() -> bool {
-    ACTIVE.get()
-}
-
-/// Calls `f` outside of this thread's trace, which goes on afterwards, also where `f` panics: what it applies runs on its device.
-pub fn suspended<R>(f: impl FnOnce() -> R) -> R {
-    struct Resumes(Option<Tracing>);
-    impl Drop for Resumes {
-        fn drop(&mut self) {
-            set_trace(self.0.take());
-        }
-    }
-    let resumes = Resumes(TRACE.take());
-    ACTIVE.set(false);
-    let result = f();
-    drop(resumes);
-    result
+    Mode::Tracing.is_on()
 }
 
 /// True once this thread's trace has ended at a size that is not known: what the function does with the error does not matter,
 /// but it must keep no tensor of the trace.
 pub fn has_ended() -> bool {
-    TRACE.with_borrow(|t| t.as_ref().is_some_and(|t| t.ended().is_some()))
+    TRACE.with(|t| t.as_ref().is_some_and(|t| t.ended().is_some()))
 }
 
 fn none(what: &str) -> Error {
@@ -131,7 +116,7 @@ fn none(what: &str) -> Error {
 }
 
 fn with<R>(what: &str, f: impl FnOnce(&mut Tracing) -> Result<R>) -> Result<R> {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         let t = t.as_mut().ok_or_else(|| none(what))?;
         t.ended().map_or(Ok(()), Err)?;
         f(t)
@@ -151,8 +136,8 @@ impl Drop for Ends {
 }
 
 fn set_trace(t: Option<Tracing>) {
-    ACTIVE.set(t.is_some());
-    TRACE.set(t);
+    Mode::Tracing.replace(u32::from(t.is_some()));
+    drop(TRACE.replace(t));
 }
 
 /// Steps out of the body that this thread traces, until it is dropped.
@@ -321,7 +306,7 @@ pub fn size_of(n: &HostTensor) -> Result<usize> {
 /// to hold one tensor are two states, and a tensor that was taken out of a cell before is none. `None` where no function is
 /// traced, but the body of an op alone, and for a tensor of another device.
 pub fn state(h: &Handle) -> Option<Handle> {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         let mut t = t.as_mut()?;
         while t.is_body {
             t = t.outer.as_deref_mut()?;
@@ -362,17 +347,14 @@ pub fn host_input(channel: &Channel, fact: Fact, f: HostInput) -> Result<Handle>
 /// step has a key of its own. Errors: those of `next`; Closed.
 #[track_caller]
 pub fn random_key(channel: &Channel, next: HostInput) -> Result<Handle> {
-    let step = TRACE.with_borrow(|t| t.as_ref().filter(|t| t.is_body).map(|t| t.step.clone()));
+    let step = TRACE.with(|t| t.as_ref().filter(|t| t.is_body).map(|t| t.step.clone()));
     let Some(step) = step else { return host_input(channel, Fact::new(DType::U64, [2]), next) };
     let key = {
         let _outside = Outside::step();
         random_key(channel, next)?
     };
     match step {
-        Some(step) => {
-            let keys = apply(channel, FoldIn {}.into(), &[key, step], CallSite::here())?;
-            keys.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "no key"))
-        }
+        Some(step) => Tracer(channel).apply1(FoldIn {}, [key, step]),
         None => Ok(key),
     }
 }
@@ -386,7 +368,7 @@ pub fn host_value(fact: &Fact, f: &HostInput) -> Result<HostTensor> {
 
 /// While tracing: the graph stands for the function as long as `donated_from` says so.
 pub fn guard(donated_from: impl Fn() -> bool + Send + Sync + 'static) {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
             t.guards.push(Box::new(donated_from));
         }
@@ -405,7 +387,7 @@ pub fn refuse(what: &str) {
 
 /// While tracing: the trace will fail with `e`.
 pub fn fail(e: Error) {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
             t.refused.get_or_insert(e);
         }
@@ -491,39 +473,89 @@ fn kept(site: Option<CallSite>) -> Error {
     }
 }
 
-/// What [`Channel::apply_at`] does while its thread traces.
-pub(super) fn apply(channel: &Channel, op: OpRef, x: &[Handle], site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
-    with("apply", |t| {
-        if t.device != channel.device() {
-            let text = "a compiled function works on the device that it was compiled for";
-            return Err(Error::new(ErrorKind::Device, text).with_op(op.label()).with_call_site(site));
-        }
-        let x: SmallVec<[ValueId; 4]> = x.iter().map(|h| t.value_of(h)).collect::<Result<_>>()?;
-        t.builder.set_scope(Scope::current());
-        let y = t.builder.node(op, &x, Some(site))?;
-        y.into_iter()
-            .map(|v| {
-                let fact = t.builder.fact_of(v)?;
-                Ok(t.handle(channel, v, fact, Some(site)))
-            })
-            .collect()
-    })
+/// A channel of a thread that traces: its calls become nodes of the graph.
+pub(super) struct Tracer<'c>(pub(super) &'c Channel);
+
+impl Tracer<'_> {
+    fn node(&self, op: OpRef, x: &[Handle], site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
+        let channel = self.0;
+        with("apply", |t| {
+            if t.device != channel.device() {
+                let text = "a compiled function works on the device that it was compiled for";
+                return Err(Error::new(ErrorKind::Device, text).with_op(op.label()).with_call_site(site));
+            }
+            let x: SmallVec<[ValueId; 4]> = x.iter().map(|h| t.value_of(h)).collect::<Result<_>>()?;
+            t.builder.set_scope(Scope::current());
+            let y = t.builder.node(op, &x, Some(site))?;
+            y.into_iter()
+                .map(|v| {
+                    let fact = t.builder.fact_of(v)?;
+                    Ok(t.handle(channel, v, fact, Some(site)))
+                })
+                .collect()
+        })
+    }
 }
 
-/// What [`Channel::put`] does while its thread traces: a constant.
-pub(super) fn put(channel: &Channel, data: &HostTensor) -> Result<Handle> {
-    with("put", |t| {
-        let v = t.builder.constant(data);
-        Ok(t.handle(channel, v, Fact::of(data), None))
-    })
+impl Apply for Tracer<'_> {
+    type Value = Handle;
+
+    #[track_caller]
+    fn apply(&self, op: OpRef, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
+        self.node(op, &x, CallSite::here())
+    }
+
+    fn fact(&self, v: &Handle) -> Fact {
+        v.fact().clone()
+    }
 }
 
-/// The step that ends here ends in every run.
-pub(super) fn mark_step() -> Result<()> {
-    with("step mark", |t| {
-        t.marks_step = true;
+impl Target for Tracer<'_> {
+    fn update(&self, op: OpRef, x: SmallVec<[Handle; 4]>, fallback: Fallback, site: CallSite) -> Applied {
+        self.node(op, &x, site).map_err(|error| NotUpdated { error, old: kept_inputs(&x, &fallback) })
+    }
+
+    /// A constant.
+    fn put(&self, data: &HostTensor, _: CallSite) -> Result<Handle> {
+        with("put", |t| {
+            let v = t.builder.constant(data);
+            Ok(t.handle(self.0, v, Fact::of(data), None))
+        })
+    }
+
+    fn put_as(&self, data: &HostTensor, _: crate::report::Kind, site: CallSite) -> Result<Handle> {
+        self.put(data, site)
+    }
+
+    fn copy_from(&self, _: &Handle, _: CallSite) -> Result<Handle> {
+        let text = "a compiled function works on one device: copy tensors there before it is called";
+        Err(Error::new(ErrorKind::Device, text))
+    }
+
+    /// The step that ends here ends in every run.
+    fn mark_step(&self) -> Result<()> {
+        with("step mark", |t| {
+            t.marks_step = true;
+            Ok(())
+        })
+    }
+
+    fn give_up_step(&self) -> Result<()> {
+        self.mark_step()
+    }
+
+    /// A trace fails where it is asked, and leaves nothing to tell of later.
+    fn check(&self) -> Result<()> {
         Ok(())
-    })
+    }
+
+    fn check_step(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn meet_again(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Errors (NoValue) for a tensor that only a trace knows.
