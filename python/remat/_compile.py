@@ -415,8 +415,10 @@ def compile(
         memory_budget: the most bytes of a run, in the forms that `Device` accepts. Values that do not fit are computed
             again. By default, the part of the device's budget that other tensors leave free when the function is
             planned.
-        level: of the passes over the graph, 0 to 3. At 3, for inference, they may change the last digits of results.
-        freeze: parameters that are only read become constants, so that passes can compute with them; for inference.
+        level: the level of the passes over the graph, 0 to 3. Level 3 is for inference: passes may change the last
+            digits of results.
+        freeze: True, for inference, makes parameters that are only read constants, so that passes can compute with
+            them.
         half: "float16" or "bfloat16", the dtype in which float32 values are stored between operations. It rounds them.
         forms: the number of compiled forms that are kept. The form used longest ago is dropped first.
 

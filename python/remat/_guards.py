@@ -43,7 +43,7 @@ class _Quick:
         # each attribute of these classes is guarded, so that their number says the rest
         self._sized = [*keys[0], *lists[0], *names_of_classes[1]]
         self._sizes = [len(before) for before in (*keys[1], *lists[1], *names_of_classes[2])]
-        # each entry of a dictionary is guarded, so the order of keys matters only if there is more than one
+        # each entry of a dictionary is guarded, so for one with a single key the length says the rest
         ordered = [(of, before) for of, before in zip(keys[0], keys[1]) if len(before) > 1 or isinstance(of, set)]
         self._ordered = [of for of, _ in ordered], [before for _, before in ordered]
         self._lists = lists[0], [*chain.from_iterable(lists[1])]
