@@ -166,7 +166,7 @@ class _Form:
         if any(walk.has_tensor(described.tensors[i]) for i in written):
             raise ValueError(
                 "the compiled function assigns to a tensor among its arguments that it can reach from outside as well, where it would read "
-                "the old value; give it in one way alone"
+                "the old value; give it in only one way"
             )
         made += [given[i] for i in written]
         for i, t in enumerate(given):

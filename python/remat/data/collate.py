@@ -90,7 +90,7 @@ def _collate(examples: List[Any], parts: List[Part]) -> Any:
         return LEAF
     if not isinstance(first, (list, tuple, dict)):
         raise TypeError(
-            f"an example holds {type(first).__name__}, of which no tensor can be made: let the dataset give numbers, arrays or "
+            f"an example holds {type(first).__name__}, which cannot become a tensor: let the dataset give numbers, arrays or "
             "tensors, or the loader a `collate` that makes some"
         )
     if any(type(e) is not type(first) or len(e) != len(first) for e in examples):

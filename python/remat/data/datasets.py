@@ -169,7 +169,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Optional[Gen
     else:
         counts = [int(v) for v in lengths]
     if sum(counts) != n or min(counts, default=0) < 0:
-        raise ValueError(f"lengths {list(lengths)} of a dataset of {n}: they must add up to its length, or be shares that do to 1")
+        raise ValueError(f"lengths {list(lengths)} of a dataset of {n}: they must add up to its length, or be shares that add up to 1")
     from .._creation import randperm
 
     order = randperm(n, generator=default_generator() if generator is None else generator).tolist()

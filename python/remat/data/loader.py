@@ -174,7 +174,7 @@ class DataLoader:
         else:
             raise TypeError(f"{type(dataset).__name__} is no dataset: it has neither __getitem__ and __len__, nor __iter__")
         if self._native is None and self._seed is not None:
-            raise TypeError("what is iterated over comes in its own order: shuffle where it is made")
+            raise TypeError("a dataset that is iterated over has its own order: shuffle where it is made")
         self._of: Any = self._opened()
         _open.add(self)
 

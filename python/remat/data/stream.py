@@ -118,7 +118,7 @@ class Stream:
         if batch_size < 1:
             raise ArgumentError(f"batch_size is {batch_size}, must be at least 1")
         if workers > 1:
-            raise ArgumentError(f"workers is {workers}: what is iterated over is read by one thread at most")
+            raise ArgumentError(f"workers is {workers}: at most one thread reads a dataset that is iterated over")
         if workers < 0 or prefetch < 0:
             raise ArgumentError(f"workers is {workers} and prefetch {prefetch}, must be at least 0")
         if workers and not prefetch:
