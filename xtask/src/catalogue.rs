@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::finding::Finding;
-use crate::regenerate::write_changed;
 use crate::repo::Repo;
 
 /// Where the catalogue is.
@@ -267,7 +266,7 @@ fn family(path: &Path) -> String {
 /// Writes the catalogue.
 pub(crate) fn write(repo: &Repo) -> Result<bool, String> {
     let now = text(repo)?;
-    write_changed(&repo.root().join(FILE), now.as_bytes())?;
+    repo.write_changed(FILE, now.as_bytes())?;
     println!("{FILE}: {} entries", now.matches("\"kind\"").count());
     Ok(true)
 }

@@ -95,7 +95,7 @@ fn script(repo: &Repo, path: &str) -> Result<(), String> {
 /// The target of tests that records serial forms, in every crate that tests samples.
 pub(crate) const SAMPLES: [&str; 2] = ["--test", "samples"];
 
-/// What the later stages run. With a test among it, dependencies have the features that they have for `cargo xtask test`, so that
+/// Builds the programs of the later stages. With a test among them, dependencies have the features that they have for `cargo xtask test`, so that
 /// nothing is compiled for this alone.
 fn build(repo: &Repo) -> Result<(), String> {
     let mut build = cargo(repo.root());
@@ -115,7 +115,7 @@ fn book(repo: &Repo) -> Result<(), String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    write_changed(&repo.root().join(BOOK), &output.stdout)
+    repo.write_changed(BOOK, &output.stdout)
 }
 
 /// Adds what is new. A form that is no longer written fails: files hold it.
@@ -129,14 +129,6 @@ pub(crate) fn samples(repo: &Repo) -> Command {
     let mut test = cargo(repo.root());
     test.args(["test", "--quiet", "--workspace"]).args(SAMPLES).args(mpi::features(repo)).arg("--");
     test
-}
-
-/// Writes a file unless it has that text: a new time would have cargo build what includes it.
-pub(crate) fn write_changed(path: &Path, text: &[u8]) -> Result<(), String> {
-    if fs::read(path).is_ok_and(|old| old == text) {
-        return Ok(());
-    }
-    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Runs a command, with what it printed as the error.
@@ -157,7 +149,7 @@ mod tests {
     const MADE: [&str; 2] = ["made.txt", "new.txt"];
 
     fn write(repo: &Repo, file: &str, text: &str) -> Result<(), String> {
-        write_changed(&repo.root().join(file), text.as_bytes())
+        repo.write_changed(file, text.as_bytes())
     }
 
     const COPY: Stage = Stage { name: "copy", run: |r| write(r, "made.txt", &r.read(Path::new("source.txt"))?) };

@@ -50,6 +50,15 @@ impl Repo {
         fs::read_to_string(self.root.join(path)).map_err(|e| format!("{}: {e}", path.display()))
     }
 
+    /// Writes a file unless it has that text: a new time would have cargo build what includes it.
+    pub(crate) fn write_changed(&self, path: &str, text: &[u8]) -> Result<(), String> {
+        let file = self.root.join(path);
+        if fs::read(&file).is_ok_and(|old| old == text) {
+            return Ok(());
+        }
+        fs::write(&file, text).map_err(|e| format!("{path}: {e}"))
+    }
+
     /// True if `path` exists, as a file or a folder.
     pub(crate) fn has(&self, path: &Path) -> bool {
         self.root.join(path).exists()

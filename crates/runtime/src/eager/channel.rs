@@ -126,13 +126,7 @@ impl Channel {
     }
 
     /// As [`Channel::update`], for a given place in the user's program.
-    pub fn update_at(
-        &self,
-        op: OpRef,
-        x: SmallVec<[Handle; 4]>,
-        fallback: Fallback,
-        site: CallSite,
-    ) -> Applied {
+    pub fn update_at(&self, op: OpRef, x: SmallVec<[Handle; 4]>, fallback: Fallback, site: CallSite) -> Applied {
         self.to(|target| target.update(op, x, fallback, site))
     }
 

@@ -87,7 +87,7 @@ impl Worker {
         let options = DeviceOptions { foresight: Foresight::Off, spill: None, ..self.options.clone() };
         let options = DeviceOptions { budget_bytes: self.budget, ..options };
         let mut w = Worker::new(
-            Box::new(Dry::of(self.launcher.threads(), self.launcher.kernels().clone())),
+            Box::new(Dry::with_kernels(self.launcher.threads(), self.launcher.kernels().clone())),
             options,
             Default::default(),
         )?;

@@ -76,7 +76,7 @@ fn replay(
         ..DeviceOptions::default()
     };
     let ahead = options.queue_capacity;
-    let mut worker = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options)?;
+    let mut worker = Worker::new(Box::new(Dry::with_kernels(1, Arc::new(RecordedKernels))), options)?;
     let (mut foreseen, mut is_waiting, mut marks) = (0, false, Vec::new());
     for (at, c) in stream.commands.iter().enumerate() {
         // The caller runs as far ahead as the queue lets it, and waits for what it reads.

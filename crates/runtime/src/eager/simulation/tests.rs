@@ -168,7 +168,7 @@ fn scheduled(mib: usize) -> Worker {
         host_compute: false,
         ..DeviceOptions::default()
     };
-    let mut w = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options).expect("a worker");
+    let mut w = Worker::new(Box::new(Dry::with_kernels(1, Arc::new(RecordedKernels))), options).expect("a worker");
     w.0.evict_all();
     w
 }

@@ -35,7 +35,7 @@ use super::HOST;
 pub static FAMILY: Family = Family {
     name: "control_flow",
     text: "Graphs as ops: a call, one of several, one again and again.",
-    ops: &[Entry::of::<Call>(), Entry::of::<Loop>(), Entry::of::<Switch>()],
+    ops: &[Entry::for_op::<Call>(), Entry::for_op::<Loop>(), Entry::for_op::<Switch>()],
 };
 
 /// The built-in ops and those that own graphs: what graph files of this crate are read with.
