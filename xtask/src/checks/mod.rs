@@ -9,6 +9,7 @@ mod names;
 mod owed;
 mod paths;
 mod reasons;
+mod thread_locals;
 mod turns;
 mod unlisted;
 mod unwraps;
@@ -57,6 +58,11 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "reasons", teaches: "every outside dependency has a line that says why", run: reasons::check },
     Check { name: "owed", teaches: "no todo!, unimplemented!, FIXME, XXX or #[ignore in crates", run: owed::check },
     Check { name: "unwrap", teaches: "no unwrap() in libraries outside tests", run: unwraps::check },
+    Check {
+        name: "thread-locals",
+        teaches: "state of a thread is a part of types::context, but where the check lists a file",
+        run: thread_locals::check,
+    },
     Check {
         name: "turns",
         teaches: "comments and pages without `of which`, `that which` and a first word `What`; no `pub fn of`",

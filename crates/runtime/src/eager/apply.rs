@@ -30,7 +30,7 @@ impl Worker {
             self.learn_times();
         }
         self.before_op(a);
-        self.is_launched = false;
+        self.running.is_launched = false;
         let result = self.apply_if_canonical(a);
         if let Err(stop) = &result {
             self.abandon_op(&a.op, stop.error());
@@ -70,7 +70,7 @@ impl Worker {
 
     /// Other ranks may wait for an op that cannot run.
     pub(super) fn abandon_op(&mut self, op: &OpRef, why: &Error) {
-        if !op.repeatable() && !self.is_launched && !self.is_rehearsal && !self.launcher.device().is_dry() {
+        if !op.repeatable() && !self.running.is_launched && !self.is_rehearsal && !self.launcher.device().is_dry() {
             // its calls come behind those that are under way
             self.launcher.wait_idle();
             op.abandon(why);
@@ -78,8 +78,12 @@ impl Worker {
     }
 
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
-        let made: usize = a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
-        let growth = if a.op.repeatable() { 0 } else { made };
+        let growth = match (a.makes_leaves(), a.fallback.is_empty()) {
+            (false, _) => 0,
+            (true, true) => a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum(),
+            // An update in place takes the bytes of a leaf.
+            (true, false) => self.bytes_beside(a).0,
+        };
         self.after_updates(a);
         self.before_growth(growth)?;
         if self.does_schedule_decide() && self.must_cut(a) {
@@ -92,7 +96,7 @@ impl Worker {
             return result;
         }
         if self.does_schedule_decide() {
-            self.running = a.op.label();
+            self.running.label = a.op.label();
         }
         let a = RefCell::new(a);
         self.if_scheduled(|_| growth, |w| w.needs_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
@@ -198,8 +202,8 @@ impl Worker {
             return Ok(self.bind_view(a, s, layout)?);
         }
         let label = self.memory.label(a.op.label());
-        self.running = label.text;
-        self.still_needed = 0;
+        self.running.label = label.text;
+        self.running.still_needed = 0;
         self.pin_inputs(&x)?;
         let result = self.compute(a, label, &x);
         self.unpin(&x);
@@ -223,9 +227,9 @@ impl Worker {
             let from_nothing = self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
             (self.op_costs.find(&a.op, x), from_nothing)
         });
-        if let Some((_, from_nothing)) = found.as_ref().filter(|_| !self.is_in_group) {
+        if let Some((_, from_nothing)) = found.as_ref().filter(|_| !self.running.is_in_group) {
             let bytes = self.table.fixed_bytes() + from_nothing.bytes;
-            self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
+            self.figures.stats.sufficient_budget_bytes = self.figures.stats.sufficient_budget_bytes.max(bytes);
         }
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(&f.0, a, x));
         let mut donated_from = self.donations(a, x)?;
@@ -235,8 +239,7 @@ impl Worker {
         let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table[x[i].storage].recipe.is_some());
         self.feasibility.pass(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
-        let is_recorded = recording && self.will_record(a, x, from_leaf);
-        let result = self.compute_into(a, label, x, (&y, &donated_from), (cost_ns, is_recorded));
+        let result = self.compute_into(a, label, x, (&y, &donated_from), cost_ns);
         self.end_places();
         self.feasibility.end_passing();
         for (&id, hold) in y.iter().zip(&donated_from) {
@@ -252,7 +255,7 @@ impl Worker {
             }
         }
         let ns = result?;
-        self.last_run_ns = ns;
+        self.running.last_ns = ns;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
             self.table[id].last_use_ns = self.now_ns;
             self.bind_new(tensor, StorageView { storage: id, layout: f.layout(), dtype: f.dtype });
@@ -296,7 +299,7 @@ impl Worker {
         label: Label,
         x: &[Input],
         (y, donated_from): (&[StorageId], &[Option<usize>]),
-        (cost_ns, is_recorded): (f64, bool),
+        cost_ns: f64,
     ) -> Result<u64> {
         // A donated input will have no block of its own any more; the launch knows it by `donated_from`.
         let call = Call {
@@ -328,12 +331,12 @@ impl Worker {
             let ns = self.run(&call)?;
             return self.settle(y[0]).map(|()| ns);
         }
-        self.run_update(&call, a, is_recorded)
+        self.run_update(&call, a)
     }
 
     /// True if the results will be kept with how they were made.
     fn will_record(&self, a: &Apply, x: &SmallVec<[Input; 4]>, from_leaf: bool) -> bool {
-        !from_leaf && a.op.repeatable() && self.table.depth(x) < MAX_RECIPE_DEPTH
+        !from_leaf && !a.makes_leaves() && self.table.depth(x) < MAX_RECIPE_DEPTH
     }
 
     fn expected_ns(&self, found: &Found, a: &Apply, x: &[Input]) -> f64 {
@@ -364,7 +367,7 @@ impl Worker {
         }
         let depth = 1 + self.table.depth(x);
         // A recording of the command stream reads the facts after this.
-        let is_read_again = self.recording.is_some() || self.is_rehearsal;
+        let is_read_again = self.figures.recording.is_some() || self.is_rehearsal;
         let facts = if is_read_again { a.facts.clone() } else { std::mem::take(&mut a.facts) };
         let mut recipe = Recipe {
             op: a.op.clone(),

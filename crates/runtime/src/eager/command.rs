@@ -34,6 +34,14 @@ pub(crate) struct Apply {
     pub(crate) done: Option<(Reply<()>, Until)>,
 }
 
+impl Apply {
+    /// True if the results are never made again: those of an op that runs exactly once, and those of an update, which are state. An
+    /// update that ran again could not know whether the first one was held back.
+    pub(crate) fn makes_leaves(&self) -> bool {
+        !self.op.repeatable() || !self.fallback.is_empty()
+    }
+}
+
 /// How long a caller of `apply` waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {

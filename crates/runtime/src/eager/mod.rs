@@ -15,6 +15,7 @@ mod feasibility;
 mod figures;
 mod group;
 mod handle;
+mod intake;
 mod launcher;
 mod memory;
 mod moment;

@@ -74,29 +74,18 @@ impl Worker {
         self.pending.close();
     }
 
-    /// Runs an update without waiting for its outcome, unless the result can be made again, which would make the new version where
-    /// the update failed. Errors: those of [`Worker::run`]; what failed, where the worker waited.
-    pub(super) fn run_update(&mut self, call: &Call<'_>, a: &Apply, is_recorded: bool) -> Result<u64> {
+    /// Runs an update without waiting for its outcome, unless the old version cannot be brought back. Errors: those of
+    /// [`Worker::run`]; what failed, where the worker waited.
+    pub(super) fn run_update(&mut self, call: &Call<'_>, a: &Apply) -> Result<u64> {
         let is_alone = self.pending.open.is_none();
         if is_alone {
             self.begin_updates(&[], false)?;
         }
-        let ns = match is_recorded {
-            true => self.run_and_wait(call),
-            false => self.run_gated(call, a),
-        };
+        let ns = self.run_gated(call, a);
         if is_alone {
             self.end_updates();
         }
         ns
-    }
-
-    fn run_and_wait(&mut self, call: &Call<'_>) -> Result<u64> {
-        let before: SmallVec<[Event; 2]> = call.y.iter().map(|y| self.table[*y].written).collect();
-        let ns = self.run(&Call { gate: self.pending.gate(), ..*call })?;
-        self.launcher.synchronize(self.table[call.y[0]].written).map(|()| ns).inspect_err(|_| {
-            call.y.iter().zip(before).for_each(|(y, e)| self.table[*y].written = e);
-        })
     }
 
     fn run_gated(&mut self, call: &Call<'_>, a: &Apply) -> Result<u64> {

@@ -161,7 +161,7 @@ impl Worker {
         self.table[id].copied = Some(Copied { number, way: Way::Leaving });
         self.spills.in_flight.push(id);
         match self.launcher.device().copy_out(FileCopy { number: number as usize, at, bytes, file_at: slot.at }) {
-            Ok(()) => self.stats.spilled_bytes += bytes as u64,
+            Ok(()) => self.figures.stats.spilled_bytes += bytes as u64,
             Err(e) => {
                 self.spills.failure.get_or_insert(e);
                 self.drop_copy(id);
@@ -182,7 +182,7 @@ impl Worker {
                 self.begin_arrival(id);
                 self.table[id].pinned_by_plan = true;
             }
-            None => self.stats.misplaced += 1,
+            None => self.figures.stats.misplaced += 1,
         }
     }
 
@@ -209,7 +209,7 @@ impl Worker {
             None => Err(Error::new(ErrorKind::Internal, format!("copy {number} has no place in the file"))),
         };
         match begun {
-            Ok(()) => self.stats.fetched_bytes += bytes as u64,
+            Ok(()) => self.figures.stats.fetched_bytes += bytes as u64,
             Err(e) => {
                 self.spills.failure.get_or_insert(e);
                 self.wait_copies_of(id);
@@ -235,7 +235,7 @@ impl Worker {
         self.spills.in_flight.retain(|f| *f != id);
         let begin = std::time::Instant::now();
         let result = self.launcher.device().wait_copy(number as usize);
-        self.stats.spill_wait_ns += begin.elapsed().as_nanos() as u64;
+        self.figures.stats.spill_wait_ns += begin.elapsed().as_nanos() as u64;
         if let Err(e) = result {
             self.spills.failure.get_or_insert(e);
         }

@@ -66,7 +66,7 @@ impl Worker {
             return Ok(true);
         }
         // A group was found to fit in the way in which it runs.
-        match (self.is_in_group, self.eviction.is_canonical() || self.does_schedule_decide()) {
+        match (self.running.is_in_group, self.eviction.is_canonical() || self.does_schedule_decide()) {
             (true, true) => Ok(self.cut_readers(src.storage)),
             (false, true) => match self.old_version(a, x, src.storage) {
                 OldVersion::Ends => self.retire_version(src.storage),

@@ -31,7 +31,7 @@ impl Worker {
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
         let needs = |w: &Worker| Some(Needs { x: SmallVec::new(), beside: w.alignment().pad(bytes) });
-        self.running = "put";
+        self.running.label = "put";
         let id = (self.if_scheduled(|w| w.alignment().pad(bytes), needs, |w| w.place_put(bytes, kind)))
             .map_err(|stop| stop.report(self.steps.failures()))?;
         if self.launcher.is_asynchronous() {
@@ -55,8 +55,8 @@ impl Worker {
 
     /// A storage for data, without the data.
     fn place_put(&mut self, bytes: usize, kind: Kind) -> std::result::Result<StorageId, OpFailure> {
-        self.running = "put";
-        self.still_needed = 0;
+        self.running.label = "put";
+        self.running.still_needed = 0;
         let label = self.memory.label("put");
         let id = self.new_storage(bytes, kind, label);
         self.place_outputs_as_planned(&[id]);
@@ -169,7 +169,7 @@ impl Worker {
     }
 
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
-        self.running = "commit";
+        self.running.label = "commit";
         // A failure that was inherited is told by whoever recorded it.
         if let Err(OpFailure::Own(e)) =
             self.if_scheduled(|w| w.growth_of_commit(id), |w| w.needs_to_read(id), |w| w.try_commit(id, kind))
@@ -185,7 +185,7 @@ impl Worker {
             Some(Err(f)) => return Err(OpFailure::Inherited(f.clone())),
             None => return Ok(()),
         };
-        self.running = "commit";
+        self.running.label = "commit";
         let pinned = self.pin_alone(&s);
         if pinned.is_ok() {
             self.set_kind(s[0].storage, kind);
@@ -228,7 +228,7 @@ impl Worker {
 
     /// Pins what a command reads that computes nothing.
     fn pin_alone(&mut self, s: &[Input]) -> std::result::Result<(), OpFailure> {
-        self.still_needed = 0;
+        self.running.still_needed = 0;
         self.pin_inputs(s).map_err(|stop| self.with_bounds(stop, s, 0, 0))
     }
 
@@ -239,13 +239,13 @@ impl Worker {
     /// A tensor's value. Errors: why it could not be read, of which nobody counts as told.
     pub(super) fn read(&mut self, id: TensorId) -> std::result::Result<HostTensor, OpFailure> {
         let s = [self.ready(id)?];
-        self.running = "fetch";
+        self.running.label = "fetch";
         self.work.ask();
         self.if_scheduled(
             |_| 0,
             |w| w.needs_to_read(id),
             |w| {
-                w.running = "fetch";
+                w.running.label = "fetch";
                 w.pin_alone(&s)
             },
         )?;
@@ -259,13 +259,13 @@ impl Worker {
 
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id).map_err(|stop| stop.report(self.steps.failures()))?];
-        self.running = "wait";
+        self.running.label = "wait";
         self.work.ask();
         self.if_scheduled(
             |_| 0,
             |w| w.needs_to_read(id),
             |w| {
-                w.running = "wait";
+                w.running.label = "wait";
                 w.pin_alone(&s)
             },
         )
@@ -295,12 +295,12 @@ impl Worker {
     }
 
     pub(super) fn charge(&mut self, bytes: usize, what: &str, give_way: Option<GiveWay>) -> Result<u32> {
-        self.running = "staging";
-        self.still_needed = 0;
+        self.running.label = "staging";
+        self.running.still_needed = 0;
         let label = self.memory.label("staging");
         let id = self.new_storage(bytes, Kind::Staging, label);
         self.table[id].pins = 1;
-        if let Some(used) = &mut self.pinned_host {
+        if let Some(used) = &mut self.figures.pinned_host {
             if used.take(bytes as u64) {
                 return Ok(id.raw());
             }
@@ -332,7 +332,7 @@ impl Worker {
     /// Gives back the bytes of a charge; its entry stays until who holds it lets go.
     pub(super) fn end_charge(&mut self, id: StorageId) {
         self.table[id].pins = 0;
-        if let Some(used) = &mut self.pinned_host {
+        if let Some(used) = &mut self.figures.pinned_host {
             used.give_back(self.table[id].bytes as u64);
         }
         if self.table.is_resident(id) {

@@ -96,7 +96,7 @@ impl Worker {
         self.begin_short();
         self.evict_all();
         self.compact()?;
-        self.stats.canonical_runs += 1;
+        self.figures.stats.canonical_runs += 1;
         self.eviction.begin_canonical_rule();
         Ok(())
     }

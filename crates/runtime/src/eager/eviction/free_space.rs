@@ -50,8 +50,8 @@ impl Worker {
             let is_enough = self.memory.largest_free() >= self.alignment().pad(bytes);
             choice = if is_enough { Some(Choice::default()) } else { self.decide(self.alignment().pad(bytes)) };
         }
-        self.stats.decisions += 1;
-        self.stats.policy_ns += started.elapsed().as_nanos() as u64;
+        self.figures.stats.decisions += 1;
+        self.figures.stats.policy_ns += started.elapsed().as_nanos() as u64;
         match choice {
             Some(choice) if choice.at.is_none() && self.memory.largest_free() < self.alignment().pad(bytes) => {
                 self.compact()?;
@@ -147,17 +147,17 @@ impl Worker {
             }
             let who = match (s.recipe.is_some(), s.pins > 0) {
                 (false, _) => s.kind.name().to_owned(),
-                (true, true) => format!("inputs and outputs of {}", self.running),
+                (true, true) => format!("inputs and outputs of {}", self.running.label),
                 (true, false) => continue,
             };
             fixed += block.bytes();
             *by.entry(who).or_default() += block.bytes();
         }
-        needed += self.still_needed;
+        needed += self.running.still_needed;
         let mut pinned: Vec<PinnedBytes> = by.into_iter().map(|(by, bytes)| PinnedBytes { by, bytes }).collect();
         pinned.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.by.cmp(&b.by)));
         Error::budget(BudgetShortfall {
-            op: self.running.to_owned(),
+            op: self.running.label.to_owned(),
             needed_bytes: needed,
             budget_bytes: self.budget.unwrap_or(usize::MAX),
             pinned,
@@ -200,9 +200,10 @@ impl Worker {
                     let label = self.memory.label("set_budget");
                     self.table.add(Storage::new(0, Kind::Workspace, label))
                 };
-                let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
+                let (old, running) =
+                    (self.budget.replace(bytes), std::mem::replace(&mut self.running.label, "set_budget"));
                 let e = self.shortfall(id);
-                (self.budget, self.running) = (old, running);
+                (self.budget, self.running.label) = (old, running);
                 self.table.remove(id);
                 return Err(e);
             };

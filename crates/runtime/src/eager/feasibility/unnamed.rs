@@ -130,7 +130,7 @@ impl Worker {
 
     /// A command is about to run: if it is the first that reads what updates have made, these have all been made.
     pub(in crate::eager) fn after_updates(&mut self, a: &Apply) {
-        if self.feasibility.updated.is_empty() || self.is_in_group {
+        if self.feasibility.updated.is_empty() || self.running.is_in_group {
             return;
         }
         let is_updated = |(id, _): &(TensorId, bool)| {

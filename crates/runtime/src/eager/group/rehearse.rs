@@ -31,7 +31,7 @@ impl Worker {
     pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         let mut w = self.copy_without_data()?;
         w.eviction.begin_canonical_rule();
-        w.is_in_group = true;
+        w.running.is_in_group = true;
         w.run_items(g.items.iter().filter_map(duplicate_item).collect());
         match w.steps.failures().first() {
             Some(e) => Err(e.into()),

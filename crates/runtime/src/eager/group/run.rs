@@ -161,7 +161,7 @@ impl Worker {
     /// Makes state of what the group needs and of what its updates end, where the schedule has all of that at once, with room
     /// for the updates. False if it has not: nothing was done then.
     fn prepare_in_schedule(&mut self, g: &CommandGroup) -> std::result::Result<bool, OpFailure> {
-        self.running = "step";
+        self.running.label = "step";
         // Now, for what this runs may evict what the schedule is about to bring back.
         let leaves = self.release_leaves();
         match leaves.and_then(|()| self.before_growth_to(self.growth_of_needs(g), &self.becoming_state(g))) {
@@ -334,8 +334,8 @@ impl Worker {
     fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         if self.budget.is_some() && !self.step_planner.is_following() {
             let x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| self.table.kept(id).cloned()).collect();
-            self.running = "step";
-            self.still_needed = 0;
+            self.running.label = "step";
+            self.running.still_needed = 0;
             if self.table.fixed_bytes() + self.evictable_bytes(&x) > self.memory.arena().capacity() {
                 return Err(Error::new(ErrorKind::Budget, "not all gradients fit at once").into());
             }
@@ -356,7 +356,7 @@ impl Worker {
         caller: Caller,
         growth: usize,
     ) -> std::result::Result<(), OpFailure> {
-        if self.recording.is_some() {
+        if self.figures.recording.is_some() {
             self.record_command(&Command::Commit { id, kind, caller });
         }
         self.before_use(CommandKind::Commit, id);
@@ -388,7 +388,7 @@ impl Worker {
     }
 
     /// Bytes that an update takes for good, and while it runs.
-    fn bytes_beside(&self, a: &Apply) -> (usize, usize) {
+    pub(in crate::eager) fn bytes_beside(&self, a: &Apply) -> (usize, usize) {
         let mut x: SmallVec<[Option<Input>; 4]> = SmallVec::new();
         for (id, _) in &a.x {
             x.push(self.table.kept(id).cloned());
@@ -422,9 +422,9 @@ impl Worker {
                 return Err(self.skip(g, e.into()));
             }
         }
-        self.is_in_group = true;
+        self.running.is_in_group = true;
         self.run_items(g.items);
-        self.is_in_group = false;
+        self.running.is_in_group = false;
         self.end_updates();
         // A kernel or a device that fails now could not be foreseen.
         let Some(f) = self.failure_of_step() else { return Ok(()) };
@@ -466,7 +466,7 @@ impl Worker {
         for item in g.items {
             match item {
                 Item::Apply(a) => {
-                    self.is_launched = false;
+                    self.running.is_launched = false;
                     self.abandon_op(&a.op, failure.error());
                     self.bind_failed(&a, &failure);
                     a.x.iter().filter(|x| x.1).for_each(|x| self.delete(x.0));

@@ -72,9 +72,9 @@ impl Worker {
             event = self.launcher.device.upload(launch.stream, output.at, value)?;
         }
         let ns = self.launcher.device.now_ns().saturating_sub(start_ns);
-        self.stats.host_fallback_ops += 1;
-        self.stats.host_fallback_ns += ns;
-        self.stats.host_fallback_bytes += bytes as u64;
+        self.figures.stats.host_fallback_ops += 1;
+        self.figures.stats.host_fallback_ns += ns;
+        self.figures.stats.host_fallback_bytes += bytes as u64;
         let (count, time_ns) = self.launcher.host_runs.by_op.entry(call.label.text).or_default();
         (*count, *time_ns) = (*count + 1, *time_ns + ns);
         Ok(event)

@@ -46,7 +46,7 @@ fn has_parts(op: &OpRef) -> bool {
 impl Worker {
     /// Places every output that did not take over an input. On an error none of them stays placed.
     pub(in crate::eager) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
-        self.running = call.label.text;
+        self.running.label = call.label.text;
         call.y.iter().for_each(|y| self.wait_copies_of(*y));
         // What runs again as planned may write over what is there.
         let is_there: SmallVec<[bool; 2]> = call.y.iter().map(|y| self.table.is_resident(*y)).collect();
@@ -85,9 +85,9 @@ impl Worker {
         if e.shortfall().is_none() {
             return e;
         }
-        self.still_needed = more;
+        self.running.still_needed = more;
         let e = self.shortfall(id);
-        self.still_needed = 0;
+        self.running.still_needed = 0;
         e
     }
 
@@ -111,7 +111,7 @@ impl Worker {
             }
         }
         let x = copied.as_deref().unwrap_or(call.x);
-        self.running = call.label.text;
+        self.running.label = call.label.text;
         let workspace = match call.workspace_bytes {
             0 => None,
             bytes if self.holds_comm_scratch(call.op) => Some(self.comm_scratch(bytes, call)?),
@@ -225,7 +225,7 @@ impl Worker {
                 x.at = at;
             }
         }
-        self.is_launched = true;
+        self.running.is_launched = true;
         if !self.launcher.is_asynchronous {
             return match self.has_kernel(call) {
                 true => self.launcher.queue(&launch).map(|_| false),
@@ -289,9 +289,9 @@ impl Worker {
         // A compiled function is planned anew for another budget, with another workspace.
         let workspace = workspace.filter(|_| has_parts(call.op)).and_then(|id| self.table[id].block.as_ref());
         let least = bytes - workspace.map_or(0, Block::bytes);
-        self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(least);
+        self.figures.stats.least_budget_bytes = self.figures.stats.least_budget_bytes.max(least);
         let beside = bytes - self.table.fixed_bytes() + self.feasibility.passing_bytes(&self.table);
-        self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
+        self.figures.stats.largest_op_bytes = self.figures.stats.largest_op_bytes.max(beside);
     }
 
     /// The time that a call is expected to take, until it was measured.
@@ -304,22 +304,22 @@ impl Worker {
     /// Adds the time of a call to the figures.
     pub(in crate::eager) fn count_time(&mut self, label: &'static str, again: bool, ns: u64) {
         if again {
-            self.stats.recomputed_ns += ns;
-            self.recomputed.entry(label).or_default().1 += ns;
+            self.figures.stats.recomputed_ns += ns;
+            self.figures.recomputed.entry(label).or_default().1 += ns;
         } else {
-            self.stats.executed_ns += ns;
+            self.figures.stats.executed_ns += ns;
         }
     }
 
     fn count(&mut self, call: &Call<'_>, start_ns: u64, ns: u64) {
         let label = call.label.text;
         if call.again {
-            self.stats.recomputed_ops += 1;
-            self.recomputed.entry(label).or_default().0 += 1;
+            self.figures.stats.recomputed_ops += 1;
+            self.figures.recomputed.entry(label).or_default().0 += 1;
         } else {
-            self.stats.executed_ops += 1;
+            self.figures.stats.executed_ops += 1;
         }
-        if let Some(t) = &mut self.trace {
+        if let Some(t) = &mut self.figures.trace {
             let lane = if call.again { Lane::Recomputation } else { Lane::Execution };
             let bytes = call.facts.iter().map(Fact::bytes).sum();
             t.span(Span { lane, name: label, scope: call.scope.clone(), start_ns, duration_ns: ns, bytes });

@@ -47,7 +47,7 @@ impl Worker {
         self.memory.ledger.add(s.kind, s.label, block.bytes());
         self.table.set_block(id, block);
         self.invalidate_neighbours(id);
-        if let Some(t) = &mut self.trace {
+        if let Some(t) = &mut self.figures.trace {
             t.memory(self.launcher.now_ns(), self.memory.arena.in_use());
         }
     }
@@ -67,7 +67,7 @@ impl Worker {
             s.touched.clear();
             (s.written, s.settled) = (Event::REACHED, Event::REACHED);
             self.invalidate_neighbours(id);
-            if let Some(t) = &mut self.trace {
+            if let Some(t) = &mut self.figures.trace {
                 t.memory(self.launcher.now_ns(), self.memory.arena.in_use());
             }
         }
@@ -137,10 +137,10 @@ impl Worker {
     pub(in crate::eager) fn evict(&mut self, id: StorageId) {
         let s = &self.table[id];
         let (bytes, label) = (s.block.as_ref().map_or(0, |b| b.bytes()), s.label);
-        self.stats.evictions += 1;
+        self.figures.stats.evictions += 1;
         self.eviction.note_evicted();
-        self.stats.evicted_bytes += bytes as u64;
-        if let Some(t) = &mut self.trace {
+        self.figures.stats.evicted_bytes += bytes as u64;
+        if let Some(t) = &mut self.figures.trace {
             let start_ns = self.launcher.now_ns();
             t.span(Span { lane: Lane::Memory, name: label.text, scope: None, start_ns, duration_ns: 0, bytes });
         }
@@ -165,10 +165,10 @@ impl Worker {
         self.wait_copies();
         let mut moves = Vec::new();
         self.memory.arena.compact(|owner, from, block| moves.push((owner, from, block)));
-        self.stats.compactions += 1;
+        self.figures.stats.compactions += 1;
         for (owner, from, block) in moves {
             let moved = self.launcher.device().shift(from, block.start(), block.bytes())?;
-            self.stats.compacted_bytes += block.bytes() as u64;
+            self.figures.stats.compacted_bytes += block.bytes() as u64;
             let id: StorageId = Key::from_raw(owner);
             self.table[id].block = Some(block);
             if self.launcher.is_asynchronous() {

@@ -81,7 +81,7 @@ impl Worker {
     /// True where a budget binds, and nothing else has settled what fits: a plan, or a rehearsal of a whole group.
     pub(in crate::eager) fn does_schedule_decide(&self) -> bool {
         let is_rehearsed = self.eviction.is_canonical() && !self.schedule.is_followed();
-        let is_settled = is_rehearsed || self.is_in_group || self.step_planner.is_following();
+        let is_settled = is_rehearsed || self.running.is_in_group || self.step_planner.is_following();
         self.budget.is_some() && self.eviction.is_short() && !is_settled
     }
 

@@ -121,7 +121,7 @@ impl Worker {
         let Some(s) = e.shortfall() else { return e };
         let mut s = s.clone();
         if inputs > 0 {
-            s.pinned.push(PinnedBytes { by: format!("inputs and outputs of {}", self.running), bytes: inputs });
+            s.pinned.push(PinnedBytes { by: format!("inputs and outputs of {}", self.running.label), bytes: inputs });
             s.pinned.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.by.cmp(&b.by)));
         }
         Error::budget(s)

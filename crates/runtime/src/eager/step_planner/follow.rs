@@ -243,7 +243,7 @@ impl Worker {
             Some(&(_, at)) => self.memory.alloc_at(at, bytes, id),
             None => self.memory.alloc_below(limit, bytes, id),
         };
-        self.stats.misplaced += u64::from(block.is_none());
+        self.figures.stats.misplaced += u64::from(block.is_none());
         block
     }
 

@@ -285,8 +285,8 @@ impl Worker {
         // Before anything ran there was nothing to abandon.
         match is_adopted {
             _ if !self.step_planner.has_begun => {}
-            true => self.stats.steps_switched += 1,
-            false => self.stats.steps_abandoned += 1,
+            true => self.figures.stats.steps_switched += 1,
+            false => self.figures.stats.steps_abandoned += 1,
         }
     }
 
@@ -384,11 +384,11 @@ impl Worker {
                 self.learn(events, ns);
             }
             Mode::Following(f) if self.step_planner.at == self.step_planner.cache.known[f.known].trace.events.len() => {
-                self.stats.steps_followed += 1;
-                self.stats.planned_step_ns = f.plan.time_ns;
-                self.stats.planned_base_ns = f.plan.base_ns;
-                self.stats.planned_bound_ns = f.plan.bound_ns;
-                self.stats.followed_step_ns = self.op_ns().saturating_sub(self.step_planner.begin.op_ns);
+                self.figures.stats.steps_followed += 1;
+                self.figures.stats.planned_step_ns = f.plan.time_ns;
+                self.figures.stats.planned_base_ns = f.plan.base_ns;
+                self.figures.stats.planned_bound_ns = f.plan.bound_ns;
+                self.figures.stats.followed_step_ns = self.op_ns().saturating_sub(self.step_planner.begin.op_ns);
                 self.step_planner.cache.repeat(f.known, ns);
                 self.step_planner.unknown = 0;
             }
@@ -396,12 +396,12 @@ impl Worker {
                 // It ends earlier than the one that it began like.
                 let events = self.step_planner.cache.known[f.known].trace.events[..self.step_planner.at].to_vec();
                 match self.learn(events, ns) {
-                    true => self.stats.steps_switched += 1,
-                    false => self.stats.steps_abandoned += 1,
+                    true => self.figures.stats.steps_switched += 1,
+                    false => self.figures.stats.steps_abandoned += 1,
                 }
             }
         }
-        let evicted = self.stats.evictions != self.step_planner.begin.evictions;
+        let evicted = self.figures.stats.evictions != self.step_planner.begin.evictions;
         self.unpin_plan();
         self.forget_step();
         let (gives_up, spill) = (self.gives_up_spilling(), self.spill_rates());
@@ -410,8 +410,8 @@ impl Worker {
             cache.clear();
         }
         let figures = cache.plan(self.step_planner.planning, budget, spill);
-        self.stats.steps_planned += figures.plans;
-        self.stats.planning_ns += figures.took_ns;
+        self.figures.stats.steps_planned += figures.plans;
+        self.figures.stats.planning_ns += figures.took_ns;
         self.begin_step(evicted);
     }
 
@@ -445,13 +445,13 @@ impl Worker {
     }
 
     fn op_ns(&self) -> u64 {
-        self.stats.executed_ns + self.stats.recomputed_ns + self.stats.spill_wait_ns
+        self.figures.stats.executed_ns + self.figures.stats.recomputed_ns + self.figures.stats.spill_wait_ns
     }
 
     fn begin_step(&mut self, is_bound: bool) {
         self.step_planner.begin = Begin {
             now_ns: self.launcher.now_ns(),
-            evictions: self.stats.evictions,
+            evictions: self.figures.stats.evictions,
             op_ns: self.op_ns(),
             fixed_bytes: 0,
         };
@@ -474,7 +474,7 @@ impl Worker {
     /// Something failed: what comes now is as if there was no foresight.
     pub(in crate::eager) fn abandon(&mut self) {
         if matches!(std::mem::take(&mut self.step_planner.mode), Mode::Following(_)) {
-            self.stats.steps_abandoned += 1;
+            self.figures.stats.steps_abandoned += 1;
             self.unpin_plan();
         }
     }
