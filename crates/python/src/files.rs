@@ -8,7 +8,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use remat::nn::{
-    self, NameMap, TorchReader, TorchScalar, is_torch_file, load_weights as load_all, load_weights_partly,
+    self, Module, NameMap, TorchReader, TorchScalar, is_torch_file, load_weights as load_all, load_weights_partly,
 };
 use remat::types::{TensorsReader, write_safetensors};
 use remat::{Error, HostTensor, Result, Tensor};
@@ -121,10 +121,16 @@ pub(crate) fn load_tensors(
     Ok((tensors, said.into_iter().map(|(name, s)| Ok((name, s.object(py)?))).collect::<PyResult<_>>()?))
 }
 
-/// Names stay as they are. The count of batches that PyTorch's batch norms keep is left out: a batch norm here has one
-/// only if its momentum is None.
-const AS_THEY_ARE: &str = "{x*}num_batches_tracked -> -
-{x*} -> {x}";
+/// The count of batches that every batch norm of PyTorch keeps. A batch norm here has one only if its momentum is None.
+const BATCHES: &str = "num_batches_tracked";
+
+/// Names stay as they are. Counts of batches that the module does not have are left out.
+fn as_they_are(module: &State) -> Result<NameMap> {
+    let own = module.named_state().into_iter().map(|(name, _)| name).filter(|name| name.ends_with(BATCHES));
+    let mut rules: String = own.map(|name| format!("{name} -> {name}\n")).collect();
+    rules += &format!("{{x*}}{BATCHES} -> -\n{{x*}} -> {{x}}");
+    NameMap::parse(&rules)
+}
 
 /// Replaces a module's state by a file's, all of it or nothing, without a second copy of the file on the device.
 /// `names` is a published layout, or rules of names; without it names stay as they are.
@@ -140,7 +146,7 @@ pub(crate) fn load_weights(
     let module = module.get();
     let report = call::run(py, || {
         let names = match names {
-            None => NameMap::parse(AS_THEY_ARE)?,
+            None => as_they_are(module)?,
             Some(layout) if nn::models::published_names().any(|n| n == layout) => nn::models::names_of(layout)?,
             Some(rules) => NameMap::parse(rules)?,
         };
