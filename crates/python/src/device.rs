@@ -18,7 +18,8 @@ use crate::exit::{self, keep_at_exit};
 /// stand in its place: `Device("64MiB")`. `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit.
 /// Values that do not fit are computed again when they are needed. If a step cannot fit, it raises a `BudgetError` with
 /// figures. `threads` is the number of cores by default. `spill` is a folder in which plans may keep values that do not
-/// fit. `ranks` is a group of a distributed program; this device is that of one rank, and updates are made on all ranks
+/// fit, in files of at most `spill_budget` bytes each. `host_budget` limits the host memory of staging buffers, on a device
+/// with memory of its own. `ranks` is a group of a distributed program; this device is that of one rank, and updates are made on all ranks
 /// or on none. `recompute_limit` bounds recomputation: the schedule of a step runs operators again at most this many
 /// times as often as the step asks for one, and a step that would take more is refused. `foresight` says how steps that
 /// repeat are planned: `"beside"` plans on a thread beside the steps, `"at_once"` makes the end of a step wait for its
@@ -136,7 +137,7 @@ pub(crate) fn budget_bytes(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usiz
 #[pymethods]
 impl PyDevice {
     #[new]
-    #[pyo3(signature = (name = None, budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8, kernels = None))]
+    #[pyo3(signature = (name = None, budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8, kernels = None, host_budget = None, spill_budget = None))]
     fn new(
         py: Python<'_>,
         name: Option<&Bound<'_, PyAny>>,
@@ -149,12 +150,19 @@ impl PyDevice {
         ranks: Option<&Bound<'_, PyCommunicator>>,
         recompute_limit: i64,
         kernels: Option<&Bound<'_, PyDict>>,
+        host_budget: Option<&Bound<'_, PyAny>>,
+        spill_budget: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let (name, budget) = named(name, budget)?;
+        let spill_bytes = self::budget(spill_budget)?;
+        if spill_bytes.is_some() && spill.is_none() {
+            return Err(PyValueError::new_err("spill_budget limits files that `spill` asks for: name a folder there"));
+        }
         let wrong = |_| PyValueError::new_err(format!("recompute_limit is {recompute_limit}, must be 0 or more"));
         let recompute_limit = u32::try_from(recompute_limit).map_err(wrong)?;
         let mut options = DeviceOptions {
             budget_bytes: self::budget(budget)?,
+            host_budget_bytes: self::budget(host_budget)?,
             foresight: self::foresight(foresight)?,
             async_level: self::async_level(async_level)?,
             always_record,
@@ -169,7 +177,11 @@ impl PyDevice {
         }
         let has_ranks = options.ranks.is_some();
         let device = call::run(py, move || {
-            options.spill = spill.map(SpillTo::measure).transpose()?;
+            let limited = |to: SpillTo| match spill_bytes {
+                Some(bytes) => to.at_most(bytes as u64),
+                None => to,
+            };
+            options.spill = spill.map(SpillTo::measure).transpose()?.map(limited);
             Device::open(&name, options)
         })?;
         exit::opened(&device);
