@@ -86,7 +86,7 @@ impl Loop {
         Ok(())
     }
 
-    /// The fact of a row for each step.
+    /// The fact of all rows: one row for each step.
     fn rows(&self, row: &Fact) -> Result<Fact> {
         let mut shape: Shape = [self.trips].into();
         row.shape.iter().for_each(|d| shape.push(*d));
@@ -94,7 +94,7 @@ impl Loop {
         Ok(Fact::new(row.dtype, shape))
     }
 
-    /// What a step of a program runs.
+    /// The loop as a step of a program runs it.
     pub(super) fn runs(&self, body: Arc<Program>) -> LoopProgram {
         let Loop { trips, carried, sliced, reverse, counted, conditional, .. } = *self;
         LoopProgram { body, trips, carried, sliced, reverse, counted, conditional }
@@ -150,14 +150,14 @@ impl Op for Loop {
         loop_workspace_bytes(self.body.workspace(threads), carried_bytes(self.body.y().take(self.carried), unit), unit)
     }
 
-    /// That of all steps, and of the copies from the inputs and to the outputs.
+    /// The cost of all steps, and of the copies from the inputs and to the outputs.
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
         let (once, n) = (self.body.cost(), self.trips as u64);
         let copies = Cost::bytes(x, y).bytes;
         Cost { flops: once.flops.saturating_mul(n), bytes: once.bytes.saturating_mul(n).saturating_add(copies) }
     }
 
-    /// The number of steps follows what is read row by row; without that it stays.
+    /// The number of steps follows the inputs that are read row by row. Without such inputs it stays.
     fn with_input_shapes(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
         let rows = self.carried..self.carried + self.sliced;
         let given = x.len().checked_sub(usize::from(self.counted)).ok_or_else(short)?;

@@ -84,7 +84,7 @@ impl Op for Switch {
         self.branches.iter().map(|b| b.workspace(threads)).max().unwrap_or(0)
     }
 
-    /// That of the dearest branch.
+    /// The cost of the most expensive branch.
     fn cost(&self, _x: &[&Fact], _y: &[Fact]) -> Cost {
         self.branches.iter().map(Body::cost).max_by_key(Cost::prior_ns).unwrap_or_default()
     }
