@@ -61,7 +61,7 @@ pub(crate) struct Batch {
     applies_passed: usize,
 }
 
-/// What to run next.
+/// The next entry of a batch.
 pub(crate) enum Next<'a> {
     Apply(&'a mut Apply),
     Command(Command),

@@ -97,7 +97,7 @@ impl EvictionCosts {
         std::mem::replace(&mut self.walked_recipes[r.raw() as usize], self.walk) != self.walk
     }
 
-    /// What this decision knows about an evicted storage; `None` for nothing.
+    /// Whether this decision knows an evicted storage to be needed; `None` if it has not found out.
     fn known(&self, id: StorageId) -> Option<bool> {
         match self.needed[id.raw() as usize] {
             Needed::Yes(decision) if decision == self.decision => Some(true),

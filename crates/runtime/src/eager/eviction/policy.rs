@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use crate::options::PolicyKind;
 use remat_device::{Owner, Segment};
 
-/// What a policy knows of an evictable storage.
+/// The costs of an evictable storage, as a policy sees them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// Time to run its producer again.

@@ -11,7 +11,7 @@ use remat_device::program::Flow;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x..: any), gradient(x))]
 pub struct Call {
-    /// What is called.
+    /// The graph that is called.
     pub body: Body,
 }
 

@@ -18,14 +18,14 @@ use remat_device::program::{Flow, LoopProgram, carried_bytes, loop_workspace_byt
 /// ```
 ///
 /// Each step reads row `step` of the sliced inputs (`[trips, ..]`) and writes that row of the sliced outputs
-/// (`[trips, ..]`); rows of steps that are not made are 0. Carried values keep their types.
+/// (`[trips, ..]`). Rows of steps that are not made are 0. Carried values keep their types.
 ///
-/// Errors: Value for parameters that contradict each other; Arity, DType and Shape for a body or inputs that do not fit;
-/// those of the body.
+/// Errors: Value for parameters that contradict each other; Arity, DType and Shape for a body or inputs that do not
+/// fit; those of the body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x..: any), gradient(x))]
 pub struct Loop {
-    /// What runs in each step.
+    /// The graph of one step.
     pub body: Body,
     /// The number of steps, or the most.
     pub trips: usize,
@@ -39,7 +39,8 @@ pub struct Loop {
     /// The last input, an I64 of rank 0, says how many steps are made: at least none, at most `trips`.
     #[param(default = false)]
     pub counted: bool,
-    /// The last output of the body, a Bool of rank 0, says whether another step follows; the op gives the number of steps.
+    /// The last output of the body, a Bool of rank 0, says whether another step follows. The op gives the number of
+    /// steps.
     #[param(default = false)]
     pub conditional: bool,
 }
