@@ -99,9 +99,9 @@ impl<C: VersionedCell> FunctionTrace<C> {
         });
         found.map_err(|e| {
             let text = format!(
-                "the function does not do the same when it is traced a second time ({}): it reads something that changes from \
-                 call to call, such as a clock, numbers drawn on the host, an iterator, or state that it writes. Every later \
-                 run would have what the first call had; give it to the function as an argument",
+                "the function differs when it is traced a second time ({}): it reads something that changes from call to \
+                 call, such as a clock, numbers drawn on the host, an iterator, or state that it writes. Every later run \
+                 would repeat the first call's value; pass it to the function as an argument",
                 e.message()
             );
             let e = Error::new(ErrorKind::Value, text);

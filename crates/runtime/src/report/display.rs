@@ -105,7 +105,7 @@ fn spilled(f: &mut Formatter<'_>, s: &Stats) -> fmt::Result {
         write!(f, "\n  spilled {spilled}, fetched {fetched}, waited {:.1} ms for that", ms(s.spill_wait_ns))?;
     }
     match &s.spill_failure {
-        Some(why) => write!(f, "\n  nothing is spilled any more, and what was is computed again: {why}"),
+        Some(why) => write!(f, "\n  spilling has ended, and spilled values are recomputed: {why}"),
         None => Ok(()),
     }
 }
