@@ -1,8 +1,8 @@
 //! An executable bound to memory of its own: a run is a list of kernel calls and nothing else.
 //!
 //! On a device an executable is one command: its operands are tensors with handles, recipes and a queue. A [`Session`]
-//! has none of these. It holds inputs, states, outputs and workspace in memory that it takes once, from the system or
-//! from an allocator of the user, and its runs take nothing from the heap.
+//! has none of these. It takes memory for inputs, states, outputs and workspace once, from the system or from the
+//! user's allocator. Its runs take nothing from the heap.
 //!
 //! Each run forms every address anew from the present addresses of the blocks. So an allocator may move its memory
 //! between runs.

@@ -1,4 +1,4 @@
-//! Errors of commands that ran after their callers went on, and who was told of them.
+//! Errors of commands that ran after their callers went on, and the reports of them.
 //!
 //! A failure belongs to its dependents and to a step of the calling thread: the span between two marks of that thread.
 //! The first call that can report a failure does so, once: a read of a dependent, else the thread's next call that

@@ -16,7 +16,7 @@ const READERS_MAX: usize = 16;
 
 /// The reason that the schedule does not perform a command.
 enum Stop {
-    /// The bytes do not fit beside what must stay.
+    /// The bytes do not fit beside the storages that must stay.
     Memory,
     Work,
     Other(OpFailure),

@@ -9,7 +9,7 @@ use remat_device::Alignment;
 use remat_device::program::Program;
 use remat_device::program::{Flow, LoopProgram, carried_bytes, loop_workspace_bytes};
 
-/// A graph that runs again and again on what it gave before.
+/// A graph that runs again and again on its own results.
 ///
 /// ```text
 /// inputs   carried values . one slice a step . constants . (count)
