@@ -1,8 +1,8 @@
-//! Everything of Remat that owns memory or threads: the arena, devices, the asynchronous eager channel,
+//! The parts of Remat that own memory or threads: the arena, devices, the asynchronous eager channel,
 //! rematerialisation, the profiler.
 //!
-//! A [`Device`] is a value: two of them in one process know nothing of each other. Its worker thread owns all state;
-//! channels send it commands.
+//! A [`Device`] is a value: two devices in one process are independent. A device's worker thread owns all of its state,
+//! and channels send commands to it.
 
 pub mod compile;
 mod eager;

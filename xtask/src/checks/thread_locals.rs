@@ -1,4 +1,5 @@
-//! What decides about a call is a part of the thread's context (`types::context`), not a thread-local variable of its own.
+//! State that decides about a call is a part of the thread's context (`types::context`), not a thread-local variable of
+//! its own.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use crate::repo::Repo;
 use crate::rust_files::rust_files;
 use crate::rust_source::find_word;
 
-/// Files with thread-local variables that decide nothing about a call, each with their purpose.
+/// Files whose thread-local variables decide nothing about a call, each with its purpose.
 const ALLOWED: &[(&str, &str)] = &[
     ("crates/types/src/context.rs", "the context itself"),
     ("crates/runtime/src/eager/failure.rs", "the number of the thread"),
@@ -25,7 +26,7 @@ const ALLOWED: &[(&str, &str)] = &[
 
 const MESSAGE: &str = "a thread-local variable: declare a `Part` of `remat_types::context`, or list the file in this check with its purpose";
 
-/// Looks through the code of every crate that is no test.
+/// Looks through the non-test code of every crate.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     let (mut findings, mut found) = (Vec::new(), Vec::new());
     for file in rust_files(repo)?.iter().filter(|f| f.path.starts_with("crates")) {

@@ -18,7 +18,7 @@ use super::schedule::Needs;
 use super::worker::Worker;
 use crate::report::Kind;
 
-/// A chain of recipes this long ends in a leaf, so that a loop without end does not keep records without end.
+/// A chain of recipes this long ends in a leaf, so that an endless loop does not keep endless records.
 const MAX_RECIPE_DEPTH: u32 = 10_000;
 
 impl Worker {
@@ -68,10 +68,10 @@ impl Worker {
         }
     }
 
-    /// Other ranks may wait for an op that cannot run.
+    /// Abandons an op that must run exactly once and cannot: other ranks may wait for it.
     pub(super) fn abandon_op(&mut self, op: &OpRef, why: &Error) {
         if !op.repeatable() && !self.running.is_launched && !self.is_rehearsal && !self.launcher.device().is_dry() {
-            // its calls come behind those that are under way
+            // its calls follow those that are under way
             self.launcher.wait_idle();
             op.abandon(why);
         }
@@ -87,7 +87,7 @@ impl Worker {
         self.after_updates(a);
         self.before_growth(growth)?;
         if self.does_schedule_decide() && self.must_cut(a) {
-            // Leaves may go whose results are smaller.
+            // Unnamed leaves whose results are smaller may go.
             self.release_leaves()?;
             self.end_schedule();
             self.check_canonical(|w| w.try_apply(a))?;
@@ -102,7 +102,8 @@ impl Worker {
         self.if_scheduled(|_| growth, |w| w.needs_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
-    /// The inputs of a command and the bytes of its outputs and workspace. `None` for a view, and for a command with a failed input.
+    /// The inputs of a command and the bytes of its outputs and workspace. `None` for a view, and for a command with a
+    /// failed input.
     fn needs_of_command(&self, a: &Apply) -> Option<Needs> {
         let x = self.inputs_of(a).ok()?;
         if let [s] = &x[..]
@@ -115,7 +116,7 @@ impl Worker {
         for &(i, j) in self.overwrite(&a.op) {
             let is_free = i < x.len() && j < a.facts.len() && taken.iter().all(|t| t.0 != i && t.1 != j);
             let is_dying = is_free && a.x[i].1 && self.table[x[i].storage].handles == 1;
-            // Whether an update of what others are made of goes in place is decided when it runs.
+            // Whether an update of a leaf with readers goes in place is decided when it runs.
             let is_given = |s: &Storage| s.recipe.is_some() || s.readers.is_empty();
             if is_dying && is_given(&self.table[x[i].storage]) && self.is_whole(&x, i, &a.facts[j]) {
                 taken.push((i, j));
@@ -136,7 +137,8 @@ impl Worker {
         self.with_bounds(stop, &x, outputs + self.scratch_bytes(&a.op, &x, a.workspace_bytes), in_place)
     }
 
-    /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
+    /// Binds the outputs of a failed command. They are poisoned. An update's output is the old version, if that still
+    /// exists.
     pub(super) fn bind_failed(&mut self, a: &Apply, failure: &Arc<Failure>) {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().map(|i| a.x[i as usize].0);
@@ -145,14 +147,14 @@ impl Worker {
         }
     }
 
-    /// What a name stands for that failed: the version before it, if there still is one.
+    /// The slot of a name that failed: the version before it, if that still exists.
     pub(super) fn slot_of_failed(&self, old: Option<TensorId>, failure: &Arc<Failure>) -> Slot {
         let exists = |s: &Input| {
             let s = &self.table[s.storage];
             s.is_resident() || s.recipe.is_some()
         };
         match old.and_then(|old| self.table.tensor(&old)) {
-            // The first failure that nobody was told of is told first.
+            // A failure that nobody was told of goes first.
             Some(slot @ (Slot::Stale { .. } | Slot::Failed(_))) if slot.read().is_err() => slot.clone(),
             Some(slot) => match slot.kept().filter(|s| exists(s)) {
                 Some(old) => Slot::Stale { old: old.clone(), failure: failure.clone() },
@@ -162,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// A value that was to take the place of another one, which stays if this one failed.
+    /// Gives a name its old value if the value that was to replace it has failed.
     pub(super) fn fall_back(&mut self, id: TensorId, old: TensorId) {
         let Some(Slot::Failed(cause)) = self.table.tensor(&id).cloned() else {
             if self.launcher.is_asynchronous()
@@ -235,7 +237,7 @@ impl Worker {
         let mut donated_from = self.donations(a, x)?;
         self.keep_apart(&mut donated_from, x, &a.facts);
         let (y, from_leaf) = self.new_outputs(a, label, x, &donated_from);
-        // What takes the bytes of a leaf is one.
+        // An output that takes the bytes of a leaf is a leaf.
         let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table[x[i].storage].recipe.is_some());
         self.feasibility.pass(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
@@ -245,8 +247,9 @@ impl Worker {
         for (&id, hold) in y.iter().zip(&donated_from) {
             self.table[id].pins = 0;
             if result.is_err() {
-                // An input that can be made again is. A leaf comes back as it is, for an op that overwrites refuses
-                // its arguments before it writes; after a kernel's bug nobody knows what it wrote, and nothing comes back.
+                // An input that can be recomputed is recomputed. A leaf comes back as it is: an op that overwrites
+                // checks its arguments before it writes. After a bug in a kernel nobody knows what the kernel wrote, so
+                // nothing comes back.
                 let intact = result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Internal);
                 if let Some(i) = hold.filter(|i| intact && self.table[x[*i].storage].recipe.is_none()) {
                     self.hand_over(id, x[i].storage);
@@ -269,7 +272,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A pinned storage for each output, and whether one of them takes the bytes of a leaf.
+    /// A pinned storage for each output, and whether an output takes the bytes of a leaf.
     fn new_outputs(
         &mut self,
         a: &Apply,
@@ -301,7 +304,7 @@ impl Worker {
         (y, donated_from): (&[StorageId], &[Option<usize>]),
         cost_ns: f64,
     ) -> Result<u64> {
-        // A donated input will have no block of its own any more; the launch knows it by `donated_from`.
+        // A donated input will have no block of its own. The launch finds it by `donated_from`.
         let call = Call {
             op: &a.op,
             label,
@@ -334,7 +337,7 @@ impl Worker {
         self.run_update(&call, a)
     }
 
-    /// True if the results will be kept with how they were made.
+    /// True if the outputs will have a recipe.
     fn will_record(&self, a: &Apply, x: &SmallVec<[Input; 4]>, from_leaf: bool) -> bool {
         !from_leaf && !a.makes_leaves() && self.table.depth(x) < MAX_RECIPE_DEPTH
     }
@@ -348,7 +351,7 @@ impl Worker {
         self.launcher.kernels().cost_ns(&*a.op, &refs, &a.facts) as f64
     }
 
-    /// Keeps how the outputs were made, so that they can be evicted.
+    /// Gives the outputs a recipe, so that they can be evicted.
     fn record(
         &mut self,
         a: &mut Apply,
@@ -388,7 +391,7 @@ impl Worker {
             failed: None,
         };
         self.note_most_bytes(&mut recipe);
-        // Of one that makes nothing there is nothing to make again.
+        // A command without outputs leaves nothing to recompute.
         if !y.is_empty() {
             let recipe = self.table.attach(recipe, y);
             self.add_to_schedule(y);

@@ -19,7 +19,7 @@ use super::update::NotUpdated;
 use crate::report::Kind;
 use remat_device::StreamId;
 
-/// A caller's way to a stream of a device. Clones are cheap, and any number of threads may use them.
+/// A caller's way to a stream of a device. Clones are cheap, and any number of threads may use one channel.
 #[derive(Clone)]
 pub struct Channel {
     pub(super) shared: Arc<Shared>,
@@ -36,7 +36,7 @@ impl Channel {
         TensorId(self.shared.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// [`TensorId::order`] of what exists is below this, and of what is made from now on at least this.
+    /// [`TensorId::order`] of existing tensors is below this value, and of later tensors at least this value.
     pub fn next_order(&self) -> u64 {
         self.shared.next_id.load(Ordering::Relaxed)
     }
@@ -73,14 +73,14 @@ impl Channel {
         Err(Error::new(ErrorKind::Device, text))
     }
 
-    /// Copies a host tensor to the device. Small ones are shared with earlier equal ones. Errors: Closed.
+    /// Copies a host tensor to the device. Small equal tensors share one device tensor. Errors: Closed.
     #[track_caller]
     pub fn put(&self, data: &HostTensor) -> Result<Handle> {
         let site = CallSite::here();
         self.to(|target| target.put(data, site))
     }
 
-    /// As [`Channel::put`], never shared, and counted as `kind`.
+    /// As [`Channel::put`], but never shared, and counted as `kind`.
     #[track_caller]
     pub fn put_as(&self, data: &HostTensor, kind: Kind) -> Result<Handle> {
         let site = CallSite::here();
@@ -97,19 +97,19 @@ impl Channel {
         self.to(|target| target.copy_from(from, site))
     }
 
-    /// Applies an op. Handles that come in by value and are the last on their tensor end here: their storage may
-    /// become an output's.
+    /// Applies an op. A handle that comes in by value and is the last on its tensor ends here: an output may take over
+    /// its storage.
     ///
-    /// Errors: what inference finds; Device for a tensor of another device; Closed; and with less than full
-    /// asynchrony the op's own errors.
+    /// Errors: those of inference; Device for a tensor of another device; Closed; with less than full asynchrony also
+    /// the op's own errors.
     #[track_caller]
     pub fn apply(&self, op: impl Into<OpRef>, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
         self.apply_at(op.into(), x, CallSite::here())
     }
 
-    /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. If it fails on
-    /// the device, or anything failed since the last [`Channel::step_mark`], the output is the old version: nothing is
-    /// lost. Errors: as [`Channel::apply`], with the old versions.
+    /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. The output is
+    /// the old version if the op fails on the device, or if another command has failed since the last
+    /// [`Channel::step_mark`]. So no version is lost. Errors: as [`Channel::apply`], with the old versions.
     #[track_caller]
     pub fn update(
         &self,
@@ -130,7 +130,7 @@ impl Channel {
         self.to(|target| target.update(op, x, fallback, site))
     }
 
-    /// The backward graph for `key`, built at its first use on this device. `y` are the facts of the forward outputs.
+    /// The backward graph for `key`, built at its first use on this device. `y` has the facts of the forward outputs.
     pub fn backward(&self, key: BackwardKey, y: &[Fact]) -> Result<Arc<Backward>> {
         self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).get(key, y)
     }
@@ -140,9 +140,9 @@ impl Channel {
         self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).saves(key, y)
     }
 
-    /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads
-    /// may wait. Errors: what made the tensor fail, or held back the update that should have made it, once; Poisoned after
-    /// that, or the old version; Budget if it cannot be brought back.
+    /// The tensor's value. Known small integers come at once. Otherwise the call waits for this tensor only. Several
+    /// threads may wait. Errors: the failure of the tensor, or the failure that held back the update of the tensor,
+    /// once. Later calls give an error of kind Poisoned, or the old version. Budget if the tensor cannot be recomputed.
     #[track_caller]
     pub fn value(&self, h: &Handle) -> Result<HostTensor> {
         if let Some(v) = &h.fact().value {
@@ -154,7 +154,7 @@ impl Channel {
         let told = self.shared.failures.told();
         let value = self.ask(|reply| Command::Fetch { id: h.id(), reply });
         if value.is_err() && self.shared.failures.told() == told {
-            // the read itself failed, in the step in which it was asked for
+            // the read itself failed, in the step of its request
             let moment = self.moment();
             self.shared.failures.note_told(moment.caller, moment.step);
         }
@@ -180,7 +180,7 @@ impl Channel {
         h.fact().dtype
     }
 
-    /// Frees the tensor's bytes now if they can be recomputed; the handle stays good.
+    /// Frees the tensor's bytes now if they can be recomputed. The handle stays valid.
     pub fn drop_value(&self, h: &Handle) -> Result<()> {
         self.own(h)?;
         if h.is_traced() {
@@ -189,8 +189,8 @@ impl Channel {
         self.push(Command::DropValue { id: h.id() })
     }
 
-    /// Declares the tensor to be state: from now on it counts as `kind` and is kept, not recomputed, so that nothing
-    /// that made it needs to be remembered.
+    /// Declares the tensor to be state. From now on it counts as `kind` and is kept, not recomputed, so the commands
+    /// that made it need not be remembered.
     pub fn commit(&self, h: &Handle, kind: Kind) -> Result<()> {
         self.own(h)?;
         if h.is_traced() {
@@ -199,8 +199,8 @@ impl Channel {
         self.push(Command::Commit { id: h.id(), kind, caller: Caller::current() })
     }
 
-    /// Says that gradients end at the tensor, as at a parameter. A program that makes new parameters of old ones in each step
-    /// so says where a step's history ends: what only leads to them may be forgotten.
+    /// Says that gradients end at the tensor, as at a parameter. A program that makes new parameters from old ones in
+    /// each step marks the end of a step's history so. The runtime may forget values that only lead to such tensors.
     pub fn note_leaf(&self, h: &Handle) -> Result<()> {
         self.own(h)?;
         if h.is_traced() {
@@ -209,14 +209,14 @@ impl Channel {
         self.push(Command::NoteLeaf { id: h.id() })
     }
 
-    /// [`Channel::commit`] of a tensor that takes the place of `old`. If it failed, it stands for that, as an update that failed
-    /// does: what reads it is told once, and then reads the old one.
+    /// [`Channel::commit`] of a tensor that takes the place of `old`. If the tensor failed, its name stands for `old`,
+    /// as after a failed update: the next read reports the failure once, and later reads give the old value.
     pub fn commit_in_place_of(&self, h: &Handle, old: &Handle, kind: Kind) -> Result<()> {
         self.commit(h, kind)?;
         self.fall_back(h, old)
     }
 
-    /// Lets a tensor that takes the place of `old` stand for that if it failed, as [`Channel::commit_in_place_of`] does.
+    /// Lets a tensor's name stand for `old` if the tensor failed, as [`Channel::commit_in_place_of`] does.
     pub fn fall_back(&self, h: &Handle, old: &Handle) -> Result<()> {
         if h.is_traced() || old.is_traced() {
             return Ok(());
@@ -234,45 +234,47 @@ impl Channel {
         self.push(Command::Tag { id: h.id(), kind })
     }
 
-    /// Waits until everything queued so far has run. Errors: the first failure that was not reported yet.
+    /// Waits until everything queued so far has run. Errors: the first failure that no call has reported.
     pub fn sync(&self) -> Result<()> {
         self.ask(|reply| Command::Sync { reply })
     }
 
-    /// After an error on a device of several ranks ([`DeviceOptions::ranks`](crate::DeviceOptions::ranks)): waits until all of them call
-    /// this, so that they go on together however much of the step each has queued. Does nothing on other devices.
+    /// Brings the ranks together after an error on a device of several ranks
+    /// ([`DeviceOptions::ranks`](crate::DeviceOptions::ranks)). It waits until all of them call this function. Then
+    /// they continue together, however much of the step each has queued. Does nothing on other devices.
     ///
     /// Errors (Peer): a rank is gone, or does not come.
     pub fn meet_again(&self) -> Result<()> {
         self.to(|target| target.meet_again())
     }
 
-    /// Ends this thread's step: a failure before this mark no longer holds back updates after it. Waits until the mark
-    /// before it has been passed, so that what failed in the step before is known. Errors: as [`Channel::check`]; Closed.
+    /// Ends this thread's step. A failure before this mark no longer holds back updates after it. The call waits until
+    /// the worker has passed the previous mark, so that the failures of that step are known. Errors: as
+    /// [`Channel::check`]; Closed.
     pub fn step_mark(&self) -> Result<()> {
         self.to(|target| target.mark_step())
     }
 
-    /// Gives this thread's step up after an error: as [`Channel::step_mark`], and what else failed in the step is not told any
-    /// more. Waits for the step. Errors: Closed.
+    /// Gives this thread's step up after an error: as [`Channel::step_mark`], and no call reports further failures of
+    /// the step. Waits for the step. Errors: Closed.
     pub fn give_up_step(&self) -> Result<()> {
         self.to(|target| target.give_up_step())
     }
 
-    /// Tells what failed of what this thread asked for, if no call has told it yet. Waits only if something failed, for the
-    /// last [`Channel::step_mark`]: of a failure that was told before, the updates of its step would not have been held back.
+    /// Reports a failure of this thread's commands that no call has reported yet. It waits only after a failure, and
+    /// then for the last [`Channel::step_mark`]: otherwise the updates of the failed step might not be held back.
     /// Errors: that failure.
     pub fn check(&self) -> Result<()> {
         self.to(|target| target.check())
     }
 
-    /// As [`Channel::check`], of everything up to this thread's last [`Channel::step_mark`], for which it waits.
+    /// As [`Channel::check`], for all commands up to this thread's last [`Channel::step_mark`]. Waits for that mark.
     pub fn check_step(&self) -> Result<()> {
         self.to(|target| target.check_step())
     }
 }
 
-/// A tensor of a trace came out of it.
+/// The error of a trace's tensor that is used outside the trace.
 fn outlived() -> Error {
     let text = "a tensor of a compiled function was used outside of it; return it from the function instead";
     Error::new(ErrorKind::Value, text)

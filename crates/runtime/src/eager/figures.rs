@@ -13,13 +13,13 @@ use remat_device::{CommSpan, Communication};
 #[derive(Default)]
 pub(super) struct Figures {
     pub(super) stats: Stats,
-    /// For each op how often it ran again, and in how many nanoseconds.
+    /// For each op, the number of its recomputations and their time in nanoseconds.
     pub(super) recomputed: FxHashMap<&'static str, (u64, u64)>,
-    /// Host memory of staging buffers, where the device's is another.
+    /// Host memory of staging buffers, on a device whose memory is not the host's.
     pub(super) pinned_host: Option<MemoryUse>,
     pub(super) trace: Option<Trace>,
     pub(super) recording: Option<CommandStream>,
-    /// The communication when the counters were set to zero.
+    /// The communication times at the last reset of the counters.
     pub(super) reset_communication: Communication,
 }
 
@@ -100,7 +100,7 @@ impl Worker {
     }
 }
 
-/// Runs of ops, most time first.
+/// Runs of ops, the most time first.
 pub(super) fn by_time(runs: &FxHashMap<&'static str, (u64, u64)>) -> Vec<OpTime> {
     let mut all: Vec<OpTime> =
         runs.iter().map(|(op, &(count, time_ns))| OpTime { op: (*op).to_owned(), count, time_ns }).collect();

@@ -7,16 +7,16 @@ use super::queue::{Batch, Queue};
 /// See the module's note.
 #[derive(Default)]
 pub(super) struct Intake {
-    /// Commands of the batch that runs which have not run yet.
+    /// Commands of the running batch that have not run yet.
     left: usize,
-    /// Commands that were taken from the queue behind that batch, to see further.
+    /// Commands that were taken from the queue behind the running batch, so that policies see further.
     ahead: Batch,
-    /// None when commands are stepped by hand.
+    /// `None` if a test or the simulator steps the commands.
     queue: Option<Arc<Queue>>,
 }
 
 impl Intake {
-    /// Commands come from this queue.
+    /// Commands come from this queue from now on.
     pub(super) fn open(&mut self, queue: &Arc<Queue>) {
         self.queue = Some(queue.clone());
     }
@@ -31,17 +31,17 @@ impl Intake {
         self.left -= 1;
     }
 
-    /// The commands behind the batch that runs.
+    /// The commands behind the running batch.
     pub(super) fn ahead(&mut self) -> &mut Batch {
         &mut self.ahead
     }
 
-    /// As [`Intake::ahead`]; none stay.
+    /// As [`Intake::ahead`], and leaves none.
     pub(super) fn take_ahead(&mut self) -> Batch {
         std::mem::take(&mut self.ahead)
     }
 
-    /// Commands that wait in the queue. `None` if the worker has taken as many as the queue may hold.
+    /// Takes the commands that wait in the queue. `None` if the worker already holds as many as the queue may.
     pub(super) fn take_more(&self, queue_capacity: usize) -> Option<Batch> {
         let queue = self.queue.as_ref().filter(|_| self.left + self.ahead.len() < queue_capacity)?;
         let mut more = Batch::default();

@@ -1,4 +1,4 @@
-//! Calls that go to the queue of a device.
+//! Calls that go to a device's queue.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -23,13 +23,13 @@ use crate::profile::{Lane, Span};
 use crate::report::Kind;
 use remat_device::check_supported;
 
-/// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.
+/// Host tensors of at most this many bytes are put once, and shared while a handle on them lives.
 const CONSTANT_MAX_BYTES: usize = 64;
 
-/// Entries after which dead ones are swept from the cache of constants.
+/// The cache of constants drops dead entries when it reaches this size.
 const CONSTANTS_SWEEP: usize = 256;
 
-/// Small constants that were put before.
+/// The small constants that were put before.
 #[derive(Default)]
 pub(super) struct Constants(FxHashMap<HostTensor, Weak<HandleInner>>);
 
@@ -43,7 +43,7 @@ impl Target for Queued<'_> {
             Ok(checked) => checked,
             Err(error) => return Err(NotUpdated { error, old: kept(&x, &fallback) }),
         };
-        // An executable was planned for the device's threads, which the host's folding does not have.
+        // An executable was planned for the device's threads, which folding on the host does not use.
         if self.0.shared.options.host_compute
             && fallback.is_empty()
             && !op.as_any().is::<Executable>()
@@ -72,7 +72,7 @@ impl Target for Queued<'_> {
             self.0.shared.queue.check_open()?;
             return Ok(Handle(h));
         }
-        // without the lock: this may wait for room
+        // without the lock, since this may wait for room
         let h = self.put_as(data, Kind::Data, site)?;
         let mut constants = constants();
         if constants.0.len() >= CONSTANTS_SWEEP {
@@ -111,7 +111,7 @@ impl Target for Queued<'_> {
     fn give_up_step(&self) -> Result<()> {
         self.0.send_group(false, false)?;
         self.push_mark(true)?;
-        // Until the mark has passed, what is queued before it may still fail, and would be told by the next call.
+        // Until the worker passes the mark, earlier commands may still fail. The next call would report them.
         self.wait_for_mark()
     }
 
@@ -206,7 +206,7 @@ impl Queued<'_> {
         }
         let until = match self.0.shared.options.async_level {
             AsyncLevel::Full => None,
-            // Of a group the whole is waited for.
+            // For a group, only the whole is waited for.
             _ if group::is_open(&self.0.shared.queue) => None,
             AsyncLevel::Sync => Some(Until::Finished),
             AsyncLevel::Launched => Some(Until::Launched),
@@ -215,7 +215,7 @@ impl Queued<'_> {
             let (reply, answer) = Reply::new();
             (Some((reply, u)), Some((answer, fallback.clone())))
         });
-        // Handles that live on are let go only after the command is queued: their delete must come behind it.
+        // Handles with other owners are released only after the command is queued: their deletes must follow it.
         let mut living: SmallVec<[Handle; 4]> = SmallVec::new();
         let mut inputs: SmallVec<[(TensorId, bool); 4]> = SmallVec::new();
         for h in x {
@@ -245,13 +245,13 @@ impl Queued<'_> {
         if let Some((answer, fallback)) = waited
             && let Err(error) = answer.wait()
         {
-            // The worker has made the outputs of a failed update the old versions.
+            // The worker has bound the outputs of a failed update to the old versions.
             return Err(NotUpdated { error, old: fallback.iter().zip(handles).map(|(i, h)| i.map(|_| h)).collect() });
         }
         Ok(handles)
     }
 
-    /// Waits until this thread's last mark has been passed.
+    /// Waits until the worker has passed this thread's last mark.
     fn wait_for_mark(&self) -> Result<()> {
         let mut marks = self.0.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = marks.get_mut(&Caller::current()).and_then(|own| own.last.take());

@@ -10,7 +10,7 @@ use super::simulation::{CommandStream, StreamCommand};
 use super::worker::Worker;
 
 impl Worker {
-    /// Starts a recording with what is there already.
+    /// Starts a recording with the tensors that exist.
     pub(super) fn start_recording(&mut self) {
         let mut ids: Vec<TensorId> = self.table.tensors().copied().collect();
         ids.sort_unstable();

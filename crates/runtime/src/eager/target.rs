@@ -1,7 +1,8 @@
-//! The place that a channel's calls go to.
+//! The target of a channel's calls.
 //!
-//! A thread that runs sends them to the queue of the device ([`Queued`](super::queued::Queued)); one that traces writes them into a
-//! graph ([`Tracer`](super::trace::Tracer)). Both apply ops ([`remat_ops::Apply`]), so whoever calls a channel need not know which.
+//! A thread that runs sends its calls to the queue of the device ([`Queued`](super::queued::Queued)). A thread that
+//! traces writes them into a graph ([`Tracer`](super::trace::Tracer)). Both apply ops ([`remat_ops::Apply`]), so a
+//! caller need not know which one it has.
 
 use remat_ops::{Apply, OpRef};
 use remat_types::context::Mode;
@@ -14,13 +15,14 @@ use super::trace::Tracer;
 use super::update::NotUpdated;
 use crate::report::Kind;
 
-/// For each output the input that it replaces.
+/// For each output, the input that it replaces.
 pub(super) type Fallback = SmallVec<[Option<u16>; 2]>;
 
-/// Outputs, or what failed with the old versions.
+/// The outputs, or the error with the old versions.
 pub(super) type Applied = std::result::Result<SmallVec<[Handle; 2]>, NotUpdated>;
 
-/// The calls of a [`Channel`] that differ between a run and a trace. Each does what the channel's function of that name says.
+/// The calls of a [`Channel`] that differ between a run and a trace. Each does what the channel's function of that name
+/// documents.
 pub(super) trait Target: Apply<Value = Handle> {
     fn update(&self, op: OpRef, x: SmallVec<[Handle; 4]>, fallback: Fallback, site: CallSite) -> Applied;
 
@@ -43,7 +45,7 @@ pub(super) trait Target: Apply<Value = Handle> {
 }
 
 impl Channel {
-    /// Calls `f` with the place that calls of this thread go to.
+    /// Calls `f` with the target of this thread's calls.
     #[inline]
     pub(super) fn to<R>(&self, f: impl FnOnce(&dyn Target) -> R) -> R {
         match Mode::Tracing.is_on() {

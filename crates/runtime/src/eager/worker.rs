@@ -36,7 +36,7 @@ pub(super) struct Worker {
     pub(super) spills: Spills,
     /// Scratch memory of the collectives of this step.
     pub(super) comm_scratch: Option<StorageId>,
-    // the choice of what goes and what comes back
+    // the choice of evictions and recomputations
     pub(super) op_costs: OpCosts,
     pub(super) eviction: Eviction,
     pub(super) feasibility: Feasibility,
@@ -59,13 +59,13 @@ pub(super) struct Worker {
 pub(super) struct Running {
     /// Its op, for errors.
     pub(super) label: &'static str,
-    /// Bytes that it needs besides those placed already, for errors.
+    /// Bytes that it needs besides those that are placed, for errors.
     pub(super) still_needed: usize,
     /// The time of the last op that ran for the first time.
     pub(super) last_ns: u64,
-    /// It is of a group, which was found to fit as a whole.
+    /// It belongs to a group, which was found to fit as a whole.
     pub(super) is_in_group: bool,
-    /// Its op, which runs exactly once, was launched.
+    /// Its op must run exactly once, and was launched.
     pub(super) is_launched: bool,
 }
 
@@ -73,7 +73,7 @@ impl Worker {
     pub(super) fn new(mut backend: Box<dyn Backend>, options: DeviceOptions, failures: Arc<Failures>) -> Result<Self> {
         let capacity = options.budget_bytes.unwrap_or(0);
         backend.reserve(capacity)?;
-        // What a dry run does must not depend on when a thread is ready.
+        // The run of a dry device must not depend on when a thread is ready.
         let planning = match options.foresight {
             Planning::Beside if backend.is_dry() => Planning::Off,
             planning => planning,
@@ -137,7 +137,7 @@ impl Worker {
         }
     }
 
-    /// Runs a batch and leaves it empty. After a command to close, which ends it early, returns where to answer.
+    /// Runs a batch and leaves it empty. A command to close ends it early; then it returns the reply to send.
     fn run_batch(&mut self, batch: &mut Batch) -> Option<Reply<()>> {
         self.intake.begin(batch.len());
         while let Some(next) = batch.next() {
@@ -153,7 +153,7 @@ impl Worker {
         None
     }
 
-    /// Takes more of the queue in, so that a policy sees further; never more than the queue may hold.
+    /// Takes more commands from the queue, so that a policy sees further. It never holds more than the queue may.
     pub(super) fn look_ahead(&mut self) {
         if let Some(mut more) = self.intake.take_more(self.options.queue_capacity) {
             self.note(&more);
@@ -161,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// Notes what commands will use that came from the queue.
+    /// Notes the uses of commands that came from the queue.
     fn note(&mut self, batch: &Batch) {
         if self.budget.is_none() {
             self.eviction.pass_over(batch.len());
@@ -277,7 +277,7 @@ pub(super) fn spawn(
             Ok(w) => {
                 // The opener waits for this message, so it is there to receive it.
                 let _ = ready.send(Ok(()));
-                // A panic here is a bug; waiters must not hang on it.
+                // A panic here is a bug. Callers that wait must not hang on it.
                 let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| w.serve(&queue)));
                 if served.is_err() {
                     let why = "the device's worker panicked: this is a bug in Remat";
