@@ -77,8 +77,14 @@ impl Worker {
         }
     }
 
+    /// True if the outputs are never recomputed. That holds for an op that runs exactly once, and for an update on a device
+    /// whose outcome the host does not know yet: a second run could not know whether the first one was held back.
+    pub(super) fn makes_leaves(&self, a: &Apply) -> bool {
+        !a.op.repeatable() || (self.are_updates_leaves && !a.fallback.is_empty())
+    }
+
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
-        let growth = match (a.makes_leaves(), a.fallback.is_empty()) {
+        let growth = match (self.makes_leaves(a), a.fallback.is_empty()) {
             (false, _) => 0,
             (true, true) => a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum(),
             // An update in place takes the bytes of a leaf.
@@ -339,7 +345,7 @@ impl Worker {
 
     /// True if the outputs will have a recipe.
     fn will_record(&self, a: &Apply, x: &SmallVec<[Input; 4]>, from_leaf: bool) -> bool {
-        !from_leaf && !a.makes_leaves() && self.table.depth(x) < MAX_RECIPE_DEPTH
+        !from_leaf && !self.makes_leaves(a) && self.table.depth(x) < MAX_RECIPE_DEPTH
     }
 
     fn expected_ns(&self, found: &Found, a: &Apply, x: &[Input]) -> f64 {

@@ -34,14 +34,6 @@ pub(crate) struct Apply {
     pub(crate) done: Option<(Reply<()>, Until)>,
 }
 
-impl Apply {
-    /// True if the outputs are never recomputed. That holds for an op that runs exactly once. It also holds for an
-    /// update, whose outputs are state: a second run could not know whether the first one was held back.
-    pub(crate) fn makes_leaves(&self) -> bool {
-        !self.op.repeatable() || !self.fallback.is_empty()
-    }
-}
-
 /// How long a caller of `apply` waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {

@@ -73,7 +73,7 @@ impl Worker {
                 y: a.y.iter().zip(&a.facts).map(|(id, f)| (id.0, f.bytes())).collect(),
                 overwrite: self.overwrite(&a.op).iter().filter(whole).copied().collect(),
                 scratch_bytes: self.scratch_bytes(&a.op, &x, a.workspace_bytes),
-                repeatable: !a.makes_leaves(),
+                repeatable: !self.makes_leaves(a),
                 cost_ns: self.running.last_ns,
             }
         };

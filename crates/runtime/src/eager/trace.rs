@@ -369,10 +369,10 @@ pub fn host_value(fact: &Fact, f: &HostInput) -> Result<HostTensor> {
 }
 
 /// While tracing, notes a condition: the graph stands for the function as long as the condition returns true.
-pub fn guard(donated_from: impl Fn() -> bool + Send + Sync + 'static) {
+pub fn guard(holds: impl Fn() -> bool + Send + Sync + 'static) {
     TRACE.with(|t| {
         if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
-            t.guards.push(Box::new(donated_from));
+            t.guards.push(Box::new(holds));
         }
     });
 }

@@ -52,6 +52,8 @@ pub(super) struct Worker {
     pub(super) now_ns: u64,
     /// This is a copy that finds out what would fit.
     pub(super) is_rehearsal: bool,
+    /// The device is asynchronous, and its updates make leaves. A rehearsal does as the worker does.
+    pub(super) are_updates_leaves: bool,
 }
 
 /// The command that runs.
@@ -102,7 +104,9 @@ impl Worker {
             figures: Figures { pinned_host, ..Figures::default() },
             now_ns: 0,
             is_rehearsal: false,
+            are_updates_leaves: false,
         };
+        w.are_updates_leaves = w.launcher.is_asynchronous();
         if w.budget.is_some() {
             w.open_spill()?;
         }

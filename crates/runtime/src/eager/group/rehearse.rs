@@ -99,6 +99,7 @@ impl Worker {
         w.eviction = self.eviction.duplicate();
         w.feasibility = self.feasibility.duplicate();
         w.is_rehearsal = true;
+        w.are_updates_leaves = self.are_updates_leaves;
         w.work = self.work.clone();
         w.steps.begin_command(self.steps.caller());
         Ok(w)
