@@ -2,7 +2,7 @@
 
 mod models;
 
-use remat_graph::ir::{Builder, Graph};
+use remat_graph::ir::Graph;
 use remat_runtime::Device;
 use remat_runtime::control_flow::registry;
 use remat_tensor::Tensor;
