@@ -6,9 +6,10 @@ use remat_runtime::Device;
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::graph::ValueType;
+use crate::literal::Literal;
 use crate::model::Port;
 use crate::proto::{OptionalProto, SequenceProto, TensorProto};
-use crate::tensor::{Literal, literal};
+use crate::tensor::literal;
 use crate::value::Value;
 
 /// Sequences in sequences.

@@ -28,15 +28,20 @@
 mod build;
 mod data;
 pub mod export;
+mod foreign;
 mod graph;
+mod literal;
 mod model;
 mod narrow;
 mod network;
 mod proto;
+mod read;
 mod rules;
 mod schema;
+mod table;
 mod tensor;
 mod trace;
+mod uses;
 mod value;
 
 pub use graph::{Extent, ValueType};

@@ -10,11 +10,15 @@ use prost::Message;
 use remat_runtime::{AsyncLevel, Device, DeviceOptions};
 use remat_types::{Error, ErrorKind, Fact, Result, open_file, read_file};
 
-use crate::build::{Builder, opsets};
-use crate::graph::{Entry, Graph, Kind, Ref, ValueType, domain};
+use crate::build::Builder;
+use crate::foreign::{ForeignModel, Versions};
+use crate::graph::{Entry, Graph, Kind, Ref, ValueType};
+use crate::literal::Place;
 use crate::network::Network;
-use crate::proto::ModelProto;
-use crate::proto::outline::{Outline, Place};
+use crate::proto::outline::Outline;
+use crate::proto::{ModelProto, StringStringEntryProto};
+use crate::read::{Reader, function_name, versions};
+use crate::rules::RULES;
 use crate::trace::Trace;
 
 /// The largest file that is read: protobuf's lengths are of 32 bits, larger models have external data.
@@ -111,48 +115,30 @@ impl Model {
 
     /// `held` has the file, and where in it the bytes of initialisers are that `bytes` leaves out.
     fn parse(bytes: Bytes, folder: Option<&Path>, held: Option<(&File, HashMap<usize, Place>)>) -> Result<Model> {
-        let wrong = |text: String| Error::new(ErrorKind::Format, text);
-        let model_bytes = bytes.len();
+        let held_bytes: u64 = held.iter().flat_map(|(_, places)| places.values()).map(|p| p.bytes).sum();
+        let file_bytes = bytes.len().saturating_add(usize::try_from(held_bytes).unwrap_or(usize::MAX));
         let proto = ModelProto::decode(bytes).map_err(|e| wrong(format!("no ONNX model: {e}")))?;
         let graph = proto.graph.as_ref().ok_or_else(|| wrong("no ONNX model: no graph".into()))?;
-        match proto.ir_version {
-            Some(v) if (1..=NEWEST_IR).contains(&v) => {}
-            Some(v) if v > NEWEST_IR => {
-                let text = format!("the file's IR version is {v}; the newest that is known here is {NEWEST_IR}");
-                return Err(Error::new(ErrorKind::Value, text));
-            }
-            other => return Err(wrong(format!("no ONNX model: IR version {other:?}"))),
-        }
-        let mut imported = opsets(&proto.opset_import)?;
-        if let Some(v) = imported.get("").filter(|v| **v > NEWEST_OPSET) {
-            let text = format!("the model needs operator set {v}; the newest that is known here is {NEWEST_OPSET}");
-            return Err(Error::new(ErrorKind::Value, text));
-        }
-        // files of IR version 1 and 2 import nothing
-        if imported.is_empty() {
-            imported.insert(String::new(), 1);
-        }
-        // a file whose only domain is another one may still use the standard's operators in it
-        imported.entry(String::new()).or_insert(NEWEST_OPSET);
+        let imported = imported(&proto)?;
+        let reader = Reader { folder, held };
         let mut functions = HashMap::new();
         for f in &proto.functions {
-            let key = (domain(f.domain()).to_owned(), f.name().to_owned(), f.overload().to_owned());
-            if functions.insert(key, f).is_some() {
+            // whether one can be read is asked by those who call it
+            if functions.insert(function_name(f), reader.function(f)).is_some() {
                 return Err(wrong(format!("function `{}` is there twice", f.name())));
             }
         }
-        let mut builder = Builder::new(functions, folder, held, model_bytes);
-        let graph = Arc::new(builder.main(graph, &imported)?);
-        let mut opsets: Vec<_> = imported.into_iter().collect();
+        let graph = reader.main(graph)?;
+        let producer = format!("{} {}", proto.producer_name(), proto.producer_version()).trim().to_owned();
+        let text = |p: &StringStringEntryProto| (p.key().to_owned(), p.value().to_owned());
+        let metadata = proto.metadata_props.iter().map(text).collect();
+        let mut opsets: Vec<_> = imported.iter().map(|(domain, version)| (domain.clone(), *version)).collect();
         opsets.sort();
-        let text = |p: &crate::proto::StringStringEntryProto| (p.key().to_owned(), p.value().to_owned());
-        Ok(Model {
-            graph,
-            graphs: builder.graphs,
-            producer: format!("{} {}", proto.producer_name(), proto.producer_version()).trim().to_owned(),
-            opsets,
-            metadata: proto.metadata_props.iter().map(text).collect(),
-        })
+        // the messages and the buffer that they share are let go before the graph is built
+        drop(proto);
+        let foreign = ForeignModel { graph, functions, versions: Some(imported), file_bytes };
+        let (graph, graphs) = Builder::build(&foreign, &RULES)?;
+        Ok(Model { graph: Arc::new(graph), graphs, producer, opsets, metadata })
     }
 
     /// The name of the graph.
@@ -241,6 +227,34 @@ impl Model {
     }
 }
 
+fn wrong(text: String) -> Error {
+    Error::new(ErrorKind::Format, text)
+}
+
+/// The versions that a model imports. Errors: Format; Value for versions newer than Remat knows.
+fn imported(proto: &ModelProto) -> Result<Versions> {
+    match proto.ir_version {
+        Some(v) if (1..=NEWEST_IR).contains(&v) => {}
+        Some(v) if v > NEWEST_IR => {
+            let text = format!("the file's IR version is {v}; the newest that is known here is {NEWEST_IR}");
+            return Err(Error::new(ErrorKind::Value, text));
+        }
+        other => return Err(wrong(format!("no ONNX model: IR version {other:?}"))),
+    }
+    let mut imported = versions(&proto.opset_import)?;
+    if let Some(v) = imported.get("").filter(|v| **v > NEWEST_OPSET) {
+        let text = format!("the model needs operator set {v}; the newest that is known here is {NEWEST_OPSET}");
+        return Err(Error::new(ErrorKind::Value, text));
+    }
+    // files of IR version 1 and 2 import nothing
+    if imported.is_empty() {
+        imported.insert(String::new(), 1);
+    }
+    // a file whose only domain is another one may still use the standard's operators in it
+    imported.entry(String::new()).or_insert(NEWEST_OPSET);
+    Ok(imported)
+}
+
 fn collect_unsupported(graph: &Graph, all: &mut Vec<Unsupported>) {
     for node in &graph.nodes {
         if let Kind::Unknown(nearest) = node.kind {
@@ -248,7 +262,7 @@ fn collect_unsupported(graph: &Graph, all: &mut Vec<Unsupported>) {
                 node: node.name.clone(),
                 domain: node.domain.clone(),
                 op: node.op.clone(),
-                version: node.opset,
+                version: node.version.unwrap_or(0),
                 nearest,
             });
         }

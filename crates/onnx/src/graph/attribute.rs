@@ -6,22 +6,31 @@ use std::sync::Arc;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::Graph;
-use crate::tensor::Literal;
+use crate::literal::Literal;
 
 /// The attributes of a node by name.
-pub(crate) type Attributes = BTreeMap<String, Attribute>;
+pub(crate) type Attributes = BTreeMap<String, Attribute<Graph>>;
 
-/// An attribute. Strings are bytes until they are read: some exporters write other things than UTF-8. Clones share what may be long,
-/// since a call of a function gives its attributes to many nodes.
+/// An attribute; `G` is a graph by names in a file, and a graph of slots in a model. Strings are bytes until they are read: some
+/// exporters write other things than UTF-8. Clones share what may be long, since a call of a function gives its attributes to many
+/// nodes.
 #[derive(Clone, Debug)]
-pub(crate) enum Attribute {
+pub(crate) enum Attribute<G> {
+    /// A float; f32 as most files have it.
     Float(f32),
+    /// An integer.
     Int(i64),
+    /// A string.
     String(Arc<[u8]>),
+    /// A tensor.
     Tensor(Box<Literal>),
-    Graph(Box<Graph>),
+    /// A graph, which the rule runs.
+    Graph(Box<G>),
+    /// Floats.
     Floats(Arc<[f32]>),
+    /// Integers.
     Ints(Arc<[i64]>),
+    /// Strings.
     Strings(Arc<[Vec<u8>]>),
     /// A type, which no rule reads.
     Type,
@@ -29,7 +38,23 @@ pub(crate) enum Attribute {
     Unreadable(Error),
 }
 
-impl Attribute {
+impl<G> Attribute<G> {
+    /// The same with another form of graph, which `f` makes. Errors: those of `f`.
+    pub(crate) fn with_graph<H>(&self, f: impl FnOnce(&G) -> Result<H>) -> Result<Attribute<H>> {
+        Ok(match self {
+            Attribute::Float(v) => Attribute::Float(*v),
+            Attribute::Int(v) => Attribute::Int(*v),
+            Attribute::String(v) => Attribute::String(v.clone()),
+            Attribute::Tensor(v) => Attribute::Tensor(v.clone()),
+            Attribute::Graph(g) => Attribute::Graph(Box::new(f(g)?)),
+            Attribute::Floats(v) => Attribute::Floats(v.clone()),
+            Attribute::Ints(v) => Attribute::Ints(v.clone()),
+            Attribute::Strings(v) => Attribute::Strings(v.clone()),
+            Attribute::Type => Attribute::Type,
+            Attribute::Unreadable(e) => Attribute::Unreadable(e.clone()),
+        })
+    }
+
     /// The name of its kind.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

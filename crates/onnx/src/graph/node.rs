@@ -6,7 +6,7 @@ use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar};
 
 use super::run::{Frame, Shared};
 use super::{Graph, Node, attribute};
-use crate::tensor::{Literal, dtype_of};
+use crate::literal::{Literal, Narrow};
 use crate::value::{Text, Value};
 
 /// Numbers that are asked for one by one of a trace, each a piece of its own.
@@ -40,9 +40,19 @@ impl Cx<'_> {
         self.device
     }
 
-    /// The version of the operator set.
-    pub(crate) fn opset(&self) -> i64 {
-        self.node.opset
+    /// The node's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// The domain of its operator.
+    pub(crate) fn domain(&self) -> &str {
+        &self.node.domain
+    }
+
+    /// The version of its operator; 0 in a format without versions.
+    pub(crate) fn version(&self) -> i64 {
+        self.node.version.unwrap_or(0)
     }
 
     /// Number of inputs, absent ones in between included.
@@ -81,6 +91,16 @@ impl Cx<'_> {
     /// The strings of an input. Errors: Arity, Value.
     pub(crate) fn text(&self, i: usize) -> Result<&Text> {
         self.needed(i)?.text()
+    }
+
+    /// The integer of less than a byte that an input is in the file: a constant, or an input of a graph that declares it so.
+    pub(crate) fn narrow(&self, i: usize) -> Option<Narrow> {
+        self.node.narrow.iter().find(|n| n.0 == i).map(|n| n.1)
+    }
+
+    /// Number of outputs, those that nothing reads included.
+    pub(crate) fn output_count(&self) -> usize {
+        self.node.outputs.len()
     }
 
     /// Whether the graph uses an output.
@@ -256,13 +276,7 @@ impl Cx<'_> {
         attribute::graph(&self.node.attributes, name)?.ok_or_else(|| self.missing(name))
     }
 
-    /// An element type.
-    pub(crate) fn dtype(&self, name: &str) -> Result<Option<DType>> {
-        let of =
-            |n: i64| dtype_of(i32::try_from(n).unwrap_or(-1)).map_err(|e| e.context(format!("attribute `{name}`")));
-        self.opt_int(name)?.map(of).transpose()
-    }
-
+    /// The error of an attribute that the rule needs.
     pub(crate) fn missing(&self, name: &str) -> Error {
         Error::new(ErrorKind::Format, format!("attribute `{name}` is missing"))
     }

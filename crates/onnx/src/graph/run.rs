@@ -69,16 +69,12 @@ impl Shared {
             }
         }
         for node in &graph.nodes {
-            let context = |e: Error| {
-                let dot = if node.domain.is_empty() { "" } else { "." };
-                e.context(format!("node `{}` ({}{dot}{} of version {})", node.name, node.domain, node.op, node.opset))
-            };
-            let y = self.node(node, &frame).map_err(context)?;
+            let y = self.node(node, &frame).map_err(|e| node.context(e))?;
             for (i, slot) in node.outputs.iter().enumerate() {
                 let Some(slot) = slot else { continue };
                 match y.get(i) {
                     Some(v) => frame.values[*slot] = Some(v.clone()),
-                    None => return Err(context(Error::new(ErrorKind::Arity, format!("there is no output {i}")))),
+                    None => return Err(node.context(Error::new(ErrorKind::Arity, format!("there is no output {i}")))),
                 }
             }
             drop(y);

@@ -68,7 +68,7 @@ type Binary = fn(&Tensor, Tensor) -> Result<Tensor>;
 /// Both operands. Before version 7 the second one is laid along the first by attributes.
 pub(super) fn operands<'c>(c: &'c Cx<'_>) -> Result<(&'c Tensor, Tensor)> {
     let (a, b) = (c.x(0)?, c.x(1)?);
-    let axis = if c.opset() < 7 && c.flag("broadcast", false)? { c.opt_int("axis")? } else { None };
+    let axis = if c.version() < 7 && c.flag("broadcast", false)? { c.opt_int("axis")? } else { None };
     let Some(axis) = axis else { return Ok((a, b.clone())) };
     let first = if axis < 0 { axis + a.rank() as i64 } else { axis };
     let behind = a.rank() as i64 - first - b.rank() as i64;
@@ -112,7 +112,7 @@ fn bit_shift(c: &Cx<'_>) -> Result<Vec<Value>> {
 
 fn clip(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    if c.opset() < 11 {
+    if c.version() < 11 {
         let (lo, hi) = (c.opt_real("min")?, c.opt_real("max")?);
         let y = lo.map_or(Ok(x.clone()), |lo| x.maximum(lo))?;
         return one(hi.map_or(Ok(y.clone()), |hi| y.minimum(hi))?);

@@ -11,7 +11,7 @@ use remat_tensor::{Collect, ScanOptions, Tensor, cond, scan, while_loop};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free};
-use crate::graph::{Cx, Graph, shape_error, size, value_error};
+use crate::graph::{Cx, Graph, ValueType, shape_error, size, value_error};
 use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[free("If", 1, branch), free("Loop", 1, repeat), free("Scan", 8, walk)];
@@ -71,8 +71,8 @@ fn repeat(c: &Cx<'_>) -> Result<Vec<Value>> {
         None => None,
     };
     let carried: Vec<Value> = (2..c.len()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
-    if body.inputs.len() != carried.len() + 2 || body.outputs.len() < carried.len() + 1 {
-        let text = format!("a body of {} inputs and {} outputs", body.inputs.len(), body.outputs.len());
+    if body.input_count() != carried.len() + 2 || body.output_count() < carried.len() + 1 {
+        let text = format!("a body of {} inputs and {} outputs", body.input_count(), body.output_count());
         return Err(Error::new(ErrorKind::Arity, format!("{text} for {} carried values", carried.len())));
     }
     let begins = c.value(1).cloned();
@@ -120,8 +120,8 @@ fn written_out(
 /// Rows of a loop as one tensor. Of no rows the body's declaration says the type.
 fn stacked(c: &Cx<'_>, body: &Graph, k: usize, rows: Vec<Value>) -> Result<Value> {
     if rows.is_empty() {
-        let at = body.outputs.len() - row_count(c, body) + k;
-        let crate::graph::ValueType::Tensor(Some(dtype), Some(extents)) = &body.outputs[at].2 else {
+        let at = body.output_count() - row_count(c, body) + k;
+        let Some(ValueType::Tensor(Some(dtype), Some(extents))) = body.output_type(at) else {
             return Err(shape_error("rows of a loop that makes no step, and whose type is not declared"));
         };
         let shape: Vec<usize> = std::iter::once(0).chain(extents.iter().map(|e| e.fixed().unwrap_or(0))).collect();
@@ -132,7 +132,7 @@ fn stacked(c: &Cx<'_>, body: &Graph, k: usize, rows: Vec<Value>) -> Result<Value
 }
 
 fn row_count(c: &Cx<'_>, body: &Graph) -> usize {
-    body.outputs.len().saturating_sub(1 + c.len().saturating_sub(2))
+    body.output_count().saturating_sub(1 + c.len().saturating_sub(2))
 }
 
 /// A loop with many steps, or with steps that a trace does not know. It becomes an operator. If a carried value changes its
@@ -233,7 +233,7 @@ fn walk(c: &Cx<'_>) -> Result<Vec<Value>> {
     let body = c.graph("body")?;
     let count = size(c.int_of("num_scan_inputs")?)?;
     // version 8 has the lengths first, and a batch
-    if c.opset() < 9 {
+    if c.version() < 9 {
         return walk_batch(c, body, count);
     }
     let inputs = c.all()?;
@@ -253,7 +253,7 @@ fn one_walk(c: &Cx<'_>, body: &Graph, count: usize, inputs: Vec<Tensor>) -> Resu
     let n =
         inputs.len().checked_sub(count).ok_or_else(|| Error::new(ErrorKind::Arity, "fewer inputs than are scanned"))?;
     let outputs =
-        body.outputs.len().checked_sub(n).ok_or_else(|| Error::new(ErrorKind::Arity, "a body of too few outputs"))?;
+        body.output_count().checked_sub(n).ok_or_else(|| Error::new(ErrorKind::Arity, "a body of too few outputs"))?;
     let (axes, backwards) = (list(c, "scan_input_axes", count)?, list(c, names(c).0, count)?);
     let (out_axes, out_backwards) = (list(c, "scan_output_axes", outputs)?, list(c, names(c).1, outputs)?);
     let mut xs = Vec::new();
@@ -298,7 +298,7 @@ fn one_walk(c: &Cx<'_>, body: &Graph, count: usize, inputs: Vec<Tensor>) -> Resu
 
 /// The names of the attributes of directions.
 fn names(c: &Cx<'_>) -> (&'static str, &'static str) {
-    if c.opset() < 9 { ("directions", "-") } else { ("scan_input_directions", "scan_output_directions") }
+    if c.version() < 9 { ("directions", "-") } else { ("scan_input_directions", "scan_output_directions") }
 }
 
 /// Version 8: each part of a batch by itself, of a length of its own.

@@ -8,7 +8,7 @@ use remat_types::{DType, HostTensor, Result, Shape};
 use super::trees::Trees;
 use super::{Row, of};
 use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::tensor::Literal;
+use crate::literal::Literal;
 use crate::value::{Labels, Text, Value};
 
 const ML: &str = "ai.onnx.ml";

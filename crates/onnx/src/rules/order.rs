@@ -35,7 +35,7 @@ fn cumulate(c: &Cx<'_>, f: CumulateFn) -> Result<Vec<Value>> {
 }
 
 fn top_k(c: &Cx<'_>) -> Result<Vec<Value>> {
-    let k = size(if c.opset() < 10 { c.int_of("k")? } else { c.number(1)? })?;
+    let k = size(if c.version() < 10 { c.int_of("k")? } else { c.number(1)? })?;
     let (largest, sorted) = (c.flag("largest", true)?, c.flag("sorted", true)?);
     let (values, places) = c.x(0)?.topk(k, c.axis("axis", -1)?, largest, sorted)?;
     Ok(vec![values.into(), places.into()])

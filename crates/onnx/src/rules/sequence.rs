@@ -105,7 +105,7 @@ fn get_element(c: &Cx<'_>) -> Result<Vec<Value>> {
 fn map(c: &Cx<'_>) -> Result<Vec<Value>> {
     let body = c.graph("body")?;
     let n = c.needed(0)?.sequence()?.len();
-    let mut y: Vec<Vec<Value>> = vec![Vec::with_capacity(n); body.outputs.len()];
+    let mut y: Vec<Vec<Value>> = vec![Vec::with_capacity(n); body.output_count()];
     for k in 0..n {
         let mut inputs = Vec::new();
         for i in 0..c.len() {

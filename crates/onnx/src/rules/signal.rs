@@ -60,7 +60,7 @@ fn dft(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 fn transform(c: &Cx<'_>, x: &Tensor) -> Result<Tensor> {
-    let axis = match c.opset() < 20 {
+    let axis = match c.version() < 20 {
         true => c.int("axis", 1)?,
         false => {
             if c.value(2).is_some() {
