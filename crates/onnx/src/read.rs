@@ -5,13 +5,12 @@ use std::fs::File;
 use std::path::Path;
 
 use prost::Message;
+use remat_import::{
+    Attribute, Extent, ForeignAttribute, ForeignConstant, ForeignFunction, ForeignGraph, ForeignNode, ForeignPort,
+    FunctionName, Held, Literal, Place, ValueType, Versions,
+};
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::foreign::{
-    ForeignAttribute, ForeignConstant, ForeignFunction, ForeignGraph, ForeignNode, ForeignPort, FunctionName, Versions,
-};
-use crate::graph::{Attribute, Extent, ValueType};
-use crate::literal::{Held, Literal, Place};
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,

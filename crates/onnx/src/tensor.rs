@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prost::Message;
+use remat_import::{Held, Literal, Narrow, Place, Text, open_external};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, bf16, f16};
 
-use crate::literal::{Held, Literal, Narrow, Place, open_external};
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{SparseTensorProto, TensorProto};
-use crate::value::Text;
 
 /// The most bytes that a sparse tensor takes once it is dense, for each byte of its values and their places, and in any case: its file
 /// says a shape, and little more.
@@ -119,7 +118,7 @@ fn numbers(t: &TensorProto, folder: Option<&Path>, held: Option<Held<'_>>) -> Re
     }
     if t.data_location == Some(DataLocation::External as i32) {
         let size = shape.checked_elems()?.checked_mul(dtype.size_bytes());
-        let (file, place) = external(t, narrow.map_or(size, |n| Some(n.bytes(shape.elems()))), folder)?;
+        let (file, place) = external(t, narrow.map_or(size, |n| Some(n.packed_bytes(shape.elems()))), folder)?;
         return Held { file: &file, place }.tensor(dtype, shape, narrow);
     }
     if let Some(held) = held {

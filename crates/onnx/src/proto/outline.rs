@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 
-use crate::literal::Place;
+use remat_import::Place;
 
 /// Tensors of fewer bytes stay in the outline: reading them by themselves would take longer.
 const LEAST_BYTES: u64 = 4096;

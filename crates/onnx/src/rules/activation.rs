@@ -1,11 +1,10 @@
 //! Activations.
 
+use remat_import::{Cx, Value, one, shape_error};
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::{Row, of, row};
-use crate::graph::{Cx, one, shape_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("Celu", 12, |c| c.unary(|x| x.celu(c.real("alpha", 1.0)?))),

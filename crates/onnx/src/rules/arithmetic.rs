@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use remat_import::{Cx, Value, one, shape_error, value_error};
 use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("Abs", 1, |c| c.unary(Tensor::abs)),
@@ -145,7 +144,7 @@ fn equal(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 /// Strings under the shape that they broadcast to.
-pub(super) fn spread(t: &crate::value::Text, shape: &Shape) -> Result<Vec<String>> {
+pub(super) fn spread(t: &remat_import::Text, shape: &Shape) -> Result<Vec<String>> {
     let layout = remat_types::Layout::contiguous(t.shape.clone()).broadcast_to(shape)?;
     let data: &Arc<Vec<String>> = &t.data;
     Ok(layout.indices().map(|i| data[i].clone()).collect())

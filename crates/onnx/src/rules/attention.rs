@@ -1,12 +1,11 @@
 //! Attention and similar operators.
 
+use remat_import::{Cx, Value, one, shape_error, size};
 use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use super::{Row, dtype, free, of, row};
-use crate::graph::{Cx, one, shape_error, size};
 use crate::tensor::dtype_of;
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("Attention", 23, attention),

@@ -1,13 +1,11 @@
 //! Element types.
 
+use remat_import::{Cx, Narrow, Value, one};
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
 use super::{Row, row};
-use crate::graph::{Cx, one};
-use crate::literal::Narrow;
 use crate::tensor::{dtype_of, narrow_of};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[row("BitCast", 26, bit_cast), row("Cast", 1, cast), row("CastLike", 15, cast_like)];
 

@@ -6,13 +6,12 @@
 
 use std::cell::Cell;
 
+use remat_import::{Cx, Graph, Value, ValueType, shape_error, size, value_error};
 use remat_runtime::tracing;
 use remat_tensor::{Collect, ScanOptions, Tensor, cond, scan, while_loop};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free};
-use crate::graph::{Cx, Graph, ValueType, shape_error, size, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[free("If", 1, branch), free("Loop", 1, repeat), free("Scan", 8, walk)];
 

@@ -28,11 +28,10 @@ mod vision;
 
 use std::sync::LazyLock;
 
+use remat_import::{Cx, Row, Rule, Rules};
 use remat_types::{DType, Result};
 
-use crate::graph::{Cx, Row, Rule};
 use crate::schema;
-use crate::table::Rules;
 use crate::tensor::dtype_of;
 
 /// A row of the standard's own domain.

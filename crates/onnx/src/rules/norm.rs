@@ -1,11 +1,10 @@
 //! Normalisation.
 
+use remat_import::{Cx, Value, axes, one, shape_error, size};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result, Shape, axis_of};
 
 use super::{Row, of, row};
-use crate::graph::{Cx, axes, one, shape_error, size};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("BatchNormalization", 1, batch_norm),

@@ -1,12 +1,11 @@
 //! Order: the largest elements, running sums, what there is of each.
 
+use remat_import::{Cx, Value, one, size};
 use remat_ops::order::CumulateFn;
 use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, axis_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, size};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("ArgMax", 1, |c| arg(c, Tensor::argmax_over)),

@@ -1,13 +1,12 @@
 //! Integers that stand for numbers: `x = scale (q - zero)`.
 
+use remat_import::{Cx, Value, one, shape_error, size};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result, axis_of};
 
 use super::conv::{conv_of_integers, spatial};
 use super::{Row, of, row};
-use crate::graph::{Cx, one, shape_error, size};
 use crate::tensor::{dtype_of, narrow_of};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("ConvInteger", 10, |c| one(conv_of_integers(c, (c.x(0)?, c.opt(2)?), (c.x(1)?, c.opt(3)?))?.cast(DType::I32)?)),

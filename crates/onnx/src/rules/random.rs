@@ -3,12 +3,11 @@
 //! The standard leaves the generator open. A model without seeds gives the same numbers each time it runs; who wants others gives the
 //! numbers as inputs.
 
+use remat_import::{Cx, Value, one, size};
 use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, dtype, free};
-use crate::graph::{Cx, one, size};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     free("Bernoulli", 15, |c| {

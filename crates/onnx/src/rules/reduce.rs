@@ -1,11 +1,10 @@
 //! Over axes.
 
+use remat_import::{Cx, Value, axes, one};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result, Scalar, Shape, axes_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, axes, one};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("ReduceL1", 1, |c| reduce(c, F::L1)),

@@ -3,12 +3,11 @@
 //! Every axis is resized by itself: each place of the result is a sum of a few places of the input with weights that follow from its
 //! coordinate. Places and weights are numbers on the host. Forms that the operator of tensors has go there.
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::{Interpolate, InterpolateOptions, Sizes, Tensor};
 use remat_types::{DType, Result, axis_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[row("Resize", 10, resize), row("Upsample", 1, upsample)];
 

@@ -1,11 +1,10 @@
 //! Sequences and optional values.
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     free("ConcatFromSequence", 11, concat),

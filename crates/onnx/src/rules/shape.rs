@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use remat_import::{Cx, KNOWN_MAX_ELEMS, Literal, Text, Value, axes, one, scalar, shape_error, size, value_error};
 use remat_tensor::{PadMode, Span, Tensor};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, axis_of};
 
 use super::{Row, dtype, of, row};
-use crate::graph::{Cx, axes, one, scalar, shape_error, size, value_error};
-use crate::literal::Literal;
-use crate::value::{KNOWN_MAX_ELEMS, Text, Value};
 
 pub(super) const ROWS: &[Row] = &[
     row("CenterCropPad", 18, center_crop_pad),

@@ -1,11 +1,10 @@
 //! Grids, regions and boxes.
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::{Between, Beyond, RoiAlign, Tensor};
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::value::Value;
 
 /// Numbers of regions that are made on the host.
 const MOST_ELEMS: usize = 1 << 24;

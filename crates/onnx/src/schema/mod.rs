@@ -6,10 +6,8 @@
 
 mod generated;
 
+use remat_import::Value;
 use remat_types::{DType, Error, ErrorKind, Result};
-
-use crate::graph;
-use crate::value::Value;
 
 /// The number of inputs or outputs of an operator that takes any.
 const ANY: usize = usize::MAX;
@@ -41,7 +39,7 @@ fn versions(domain: &str, op: &str) -> &'static [Schema] {
 
 /// The schema of the imported version of an operator. Some exporters write operators that are newer than the imported version;
 /// for these it is the schema of their first version.
-pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static dyn graph::Schema> {
+pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static dyn remat_import::Schema> {
     Some(in_version(domain, op, version)?)
 }
 
@@ -63,7 +61,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-impl graph::Schema for Schema {
+impl remat_import::Schema for Schema {
     /// Errors (Format): an attribute, an input or an output that the operator of this version has not.
     fn check(&self, version: Option<i64>, attributes: &[&str], inputs: &[String], outputs: &[String]) -> Result<()> {
         let (op, version) = (self.op, version.unwrap_or(0));
@@ -129,7 +127,7 @@ impl Kind {
             Value::Tensor(t) | Value::Constant(t, _) => Some(Kind::Numbers(t.dtype())),
             Value::Text(_) | Value::Labels(_) => Some(Kind::Text),
             Value::Optional(Some(v)) => Kind::of(v),
-            Value::Sequence(_) | Value::Optional(None) => None,
+            _ => None,
         }
     }
 }

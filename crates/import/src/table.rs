@@ -8,10 +8,10 @@ use crate::graph::{Row, Schema};
 const MOST_NAME_BYTES: usize = 64;
 
 /// Finds the schema of an operator: domain, name, and the version that the model imports.
-pub(crate) type FindSchema = fn(&str, &str, Option<i64>) -> Option<&'static dyn Schema>;
+pub type FindSchema = fn(&str, &str, Option<i64>) -> Option<&'static dyn Schema>;
 
 /// The rules of a format.
-pub(crate) struct Rules {
+pub struct Rules {
     /// The rows of an operator, the newest first.
     rows: HashMap<(&'static str, &'static str), Vec<&'static Row>>,
     schema: FindSchema,
@@ -19,7 +19,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The rows of families of operators. Nodes are compared with no schema.
-    pub(crate) fn new(families: &[&'static [Row]]) -> Rules {
+    pub fn new(families: &[&'static [Row]]) -> Rules {
         let mut rows: HashMap<_, Vec<&'static Row>> = HashMap::new();
         for row in families.iter().copied().flatten() {
             rows.entry((row.domain, row.op)).or_default().push(row);
@@ -29,23 +29,23 @@ impl Rules {
     }
 
     /// With schemas for the operators that have rules.
-    pub(crate) fn with_schemas(self, schema: FindSchema) -> Rules {
+    pub fn with_schemas(self, schema: FindSchema) -> Rules {
         Rules { schema, ..self }
     }
 
     /// The newest row that is no newer than the imported version; without versions, the newest.
-    pub(crate) fn find(&self, domain: &str, op: &str, version: Option<i64>) -> Option<&'static Row> {
+    pub fn find(&self, domain: &str, op: &str, version: Option<i64>) -> Option<&'static Row> {
         let rows = self.rows.get(&(domain, op))?;
         rows.iter().copied().find(|r| version.is_none_or(|v| r.since <= v))
     }
 
     /// The schema of an operator, if the format has schemas.
-    pub(crate) fn schema(&self, domain: &str, op: &str, version: Option<i64>) -> Option<&'static dyn Schema> {
+    pub fn schema(&self, domain: &str, op: &str, version: Option<i64>) -> Option<&'static dyn Schema> {
         (self.schema)(domain, op, version)
     }
 
     /// The supported operator of the domain, or of the main one, whose name is most like another one, if it is like it at all.
-    pub(crate) fn nearest(&self, domain: &str, op: &str) -> Option<&'static str> {
+    pub fn nearest(&self, domain: &str, op: &str) -> Option<&'static str> {
         if op.len() > MOST_NAME_BYTES {
             return None;
         }

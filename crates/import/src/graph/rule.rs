@@ -1,4 +1,4 @@
-//! What a format has for an operator: a rule, and a schema that nodes are compared with.
+//! An operator of a format: its rule, and the schema that its nodes are compared with.
 
 use std::fmt::Debug;
 
@@ -8,26 +8,26 @@ use super::Cx;
 use crate::value::Value;
 
 /// A rule that computes a node from its inputs and attributes.
-pub(crate) type Rule = fn(&Cx<'_>) -> Result<Vec<Value>>;
+pub type Rule = fn(&Cx<'_>) -> Result<Vec<Value>>;
 
 /// A row of a format's table: an operator, from a version on.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub struct Row {
     /// The domain of the operator; empty in a format without domains, and for the main domain of others.
-    pub(crate) domain: &'static str,
+    pub domain: &'static str,
     /// The operator.
-    pub(crate) op: &'static str,
+    pub op: &'static str,
     /// The first version of the operator that the rule is for.
-    pub(crate) since: i64,
+    pub since: i64,
     /// The rule.
-    pub(crate) rule: Rule,
+    pub rule: Rule,
     /// Inputs that are known give a result that is known. Not so of what draws random numbers or runs inner graphs.
-    pub(crate) folds: bool,
+    pub folds: bool,
 }
 
 /// The signature of an operator in one of its versions, beside its rule: a rule does not look at what it does not know, and the
 /// result would be wrong.
-pub(crate) trait Schema: Debug + Sync {
+pub trait Schema: Debug + Sync {
     /// Compares a node while it is read: its operator's version, and the names of its attributes, inputs and outputs. Errors: Format.
     fn check(&self, version: Option<i64>, attributes: &[&str], inputs: &[String], outputs: &[String]) -> Result<()>;
 

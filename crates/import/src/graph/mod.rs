@@ -11,9 +11,10 @@ mod run;
 use remat_types::{DType, Error};
 
 use crate::literal::{Literal, Narrow};
-pub(crate) use attribute::{Attribute, Attributes};
-pub(crate) use node::{Cx, axes, one, scalar, shape_error, size, value_error};
-pub(crate) use rule::{Row, Rule, Schema};
+pub use attribute::Attribute;
+pub(crate) use attribute::Attributes;
+pub use node::{Cx, axes, one, scalar, shape_error, size, value_error};
+pub use rule::{Row, Rule, Schema};
 pub(crate) use run::Shared;
 
 /// A value: how many graphs out, and its slot there.
@@ -136,9 +137,9 @@ pub(crate) struct Node {
     pub(crate) frees: Vec<usize>,
 }
 
-/// A graph that can run.
+/// A graph that can run: a rule gets those of its node's attributes, and runs them by [`Cx::run`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Graph {
+pub struct Graph {
     pub(crate) name: String,
     pub(crate) inputs: Vec<Entry>,
     pub(crate) constants: Vec<Constant>,
@@ -173,17 +174,17 @@ impl Node {
 
 impl Graph {
     /// The number of its inputs.
-    pub(crate) fn input_count(&self) -> usize {
+    pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
     /// The number of its outputs.
-    pub(crate) fn output_count(&self) -> usize {
+    pub fn output_count(&self) -> usize {
         self.outputs.len()
     }
 
     /// The declaration of an output, if there is such an output.
-    pub(crate) fn output_type(&self, i: usize) -> Option<&ValueType> {
+    pub fn output_type(&self, i: usize) -> Option<&ValueType> {
         self.outputs.get(i).map(|o| &o.2)
     }
 

@@ -10,7 +10,7 @@ use crate::value::Text;
 
 /// A constant of a file.
 #[derive(Clone, Debug)]
-pub(crate) enum Literal {
+pub enum Literal {
     /// Numbers.
     Tensor(HostTensor),
     /// Strings.
@@ -19,20 +19,20 @@ pub(crate) enum Literal {
 
 /// A piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// The first byte.
-    pub(crate) at: u64,
+    pub at: u64,
     /// Their number.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Bytes that are in a file still. The reader has compared the place with the file's size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held<'f> {
+pub struct Held<'f> {
     /// The file.
-    pub(crate) file: &'f File,
+    pub file: &'f File,
     /// Where in it.
-    pub(crate) place: Place,
+    pub place: Place,
 }
 
 impl Held<'_> {
@@ -52,7 +52,7 @@ impl Held<'_> {
 
     /// The tensor that they are, in its own memory from the first; `narrow` if its integers stand side by side in bytes, with the
     /// dtype that holds them. Errors: as [`HostTensor::from_bytes`], Format; Io.
-    pub(crate) fn tensor(self, dtype: DType, shape: Shape, narrow: Option<Narrow>) -> Result<HostTensor> {
+    pub fn tensor(self, dtype: DType, shape: Shape, narrow: Option<Narrow>) -> Result<HostTensor> {
         if let Some(n) = narrow {
             return n.unpack(&self.to_vec()?, shape);
         }
@@ -73,45 +73,45 @@ fn wrong(text: String) -> Error {
 
 /// An integer of less than a byte: read as one of a byte, since Remat has no smaller ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Narrow {
+pub struct Narrow {
     bits: u32,
     signed: bool,
 }
 
 impl Narrow {
     /// Two bits, without a sign.
-    pub(crate) const U2: Narrow = Narrow { bits: 2, signed: false };
+    pub const U2: Narrow = Narrow { bits: 2, signed: false };
     /// Two bits.
-    pub(crate) const I2: Narrow = Narrow { bits: 2, signed: true };
+    pub const I2: Narrow = Narrow { bits: 2, signed: true };
     /// Four bits, without a sign.
-    pub(crate) const U4: Narrow = Narrow { bits: 4, signed: false };
+    pub const U4: Narrow = Narrow { bits: 4, signed: false };
     /// Four bits.
-    pub(crate) const I4: Narrow = Narrow { bits: 4, signed: true };
+    pub const I4: Narrow = Narrow { bits: 4, signed: true };
 
     /// The dtype in which they are held.
-    pub(crate) fn dtype(self) -> DType {
+    pub fn dtype(self) -> DType {
         if self.signed { DType::I8 } else { DType::U8 }
     }
 
     /// How many numbers there are.
-    pub(crate) fn count(self) -> i64 {
+    pub fn count(self) -> i64 {
         1 << self.bits
     }
 
     /// The least of them.
-    pub(crate) fn least(self) -> i64 {
+    pub fn least(self) -> i64 {
         if self.signed { -self.count() / 2 } else { 0 }
     }
 
     /// Bytes of so many of them, side by side.
-    pub(crate) fn bytes(self, elems: usize) -> usize {
+    pub fn packed_bytes(self, elems: usize) -> usize {
         elems.div_ceil((8 / self.bits) as usize)
     }
 
     /// Numbers that stand side by side in bytes, the first in the lowest bits. Errors: Format for another number of bytes.
-    pub(crate) fn unpack(self, packed: &[u8], shape: Shape) -> Result<HostTensor> {
+    pub fn unpack(self, packed: &[u8], shape: Shape) -> Result<HostTensor> {
         let elems = shape.elems();
-        if packed.len() != self.bytes(elems) {
+        if packed.len() != self.packed_bytes(elems) {
             let text = format!("{} bytes for shape {shape} of integers of {} bits", packed.len(), self.bits);
             return Err(wrong(text));
         }
@@ -142,9 +142,9 @@ fn external_path(location: &str, folder: Option<&Path>) -> Result<PathBuf> {
     if path.starts_with(folder.canonicalize().map_err(named)?) { Ok(path) } else { Err(outside()) }
 }
 
-/// Bytes of a file beside the model's, of which `location` is the path within `folder`. Errors: Format for a path that leads
-/// elsewhere, and for bytes that the file has not; Io.
-pub(crate) fn open_external(location: &str, folder: Option<&Path>, place: Place) -> Result<File> {
+/// Opens a file beside the model's, by its path within `folder`. Errors: Format for a path that leads elsewhere, and for a place that
+/// the file has not; Io.
+pub fn open_external(location: &str, folder: Option<&Path>, place: Place) -> Result<File> {
     let (file, size) = open_file(&external_path(location, folder)?)?;
     let Place { at, bytes } = place;
     if at.checked_add(bytes).is_none_or(|end| end > size) {

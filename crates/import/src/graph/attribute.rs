@@ -15,7 +15,7 @@ pub(crate) type Attributes = BTreeMap<String, Attribute<Graph>>;
 /// exporters write other things than UTF-8. Clones share what may be long, since a call of a function gives its attributes to many
 /// nodes.
 #[derive(Clone, Debug)]
-pub(crate) enum Attribute<G> {
+pub enum Attribute<G> {
     /// A float; f32 as most files have it.
     Float(f32),
     /// An integer.
