@@ -43,6 +43,12 @@ impl Cx<'_> {
         self.device
     }
 
+    /// True if the rule's calls become nodes of a graph, so that a value which is not known cannot be had. Not so of a rule that is
+    /// folded while the model is traced.
+    pub fn is_tracing(&self) -> bool {
+        tracing::is_tracing()
+    }
+
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.node.name
@@ -59,7 +65,7 @@ impl Cx<'_> {
     }
 
     /// Number of inputs, absent ones in between included.
-    pub fn len(&self) -> usize {
+    pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
@@ -88,7 +94,7 @@ impl Cx<'_> {
 
     /// All inputs as tensors. Errors: Arity, Value.
     pub fn all(&self) -> Result<Vec<&Tensor>> {
-        (0..self.len()).map(|i| self.x(i)).collect()
+        (0..self.input_count()).map(|i| self.x(i)).collect()
     }
 
     /// The strings of an input. Errors: Arity, Value.
@@ -128,7 +134,7 @@ impl Cx<'_> {
             return Err(Error::new(ErrorKind::DType, format!("input {i} is {}, must be integers", t.dtype())));
         }
         let unknown = self.needed(i)?.known().is_none();
-        if unknown && tracing::is_tracing() && t.elems() <= MOST_TRACED_SIZES {
+        if unknown && self.is_tracing() && t.elems() <= MOST_TRACED_SIZES {
             return traced_numbers(t);
         }
         Ok(self.host(i)?.to_i64_vec())
@@ -163,7 +169,7 @@ impl Cx<'_> {
     /// The one element of an input, whatever its dtype. Errors: Shape, NoValue.
     pub fn scalar(&self, i: usize) -> Result<Scalar> {
         let t = self.x(i)?;
-        if !t.dtype().is_float() && tracing::is_tracing() && t.elems() == 1 {
+        if !t.dtype().is_float() && self.is_tracing() && t.elems() == 1 {
             let n = if t.dtype() == DType::Bool { self.size_of_bool(i)? } else { self.number(i)? };
             return Ok(if t.dtype() == DType::Bool { Scalar::Bool(n != 0) } else { Scalar::Int(n) });
         }

@@ -99,10 +99,10 @@ impl Shared {
         if let Some(schema) = node.schema {
             schema.check_types(&inputs)?;
         }
-        // an eager run tells of nodes in errors alone
-        let _scope = tracing::is_tracing().then(|| Scope::enter(&node.name));
         let cx = Cx { node, inputs, shared: self, device: &self.device, frame: Some(frame) };
-        if tracing::is_tracing()
+        // an eager run tells of nodes in errors alone
+        let _scope = cx.is_tracing().then(|| Scope::enter(&node.name));
+        if cx.is_tracing()
             && row.folds
             && !cx.inputs.is_empty()
             && let Some(y) = self.fold(row.rule, &cx)?

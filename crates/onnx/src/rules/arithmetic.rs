@@ -92,7 +92,7 @@ fn fold(c: &Cx<'_>, f: Binary) -> Result<Vec<Value>> {
 
 fn mean(c: &Cx<'_>) -> Result<Vec<Value>> {
     let sum = fold(c, Tensor::add)?;
-    one(sum[0].tensor()?.div(c.len() as f64)?)
+    one(sum[0].tensor()?.div(c.input_count() as f64)?)
 }
 
 fn bit_shift(c: &Cx<'_>) -> Result<Vec<Value>> {

@@ -7,7 +7,6 @@
 use std::cell::Cell;
 
 use remat_import::{Cx, Graph, Value, ValueType, shape_error, size, value_error};
-use remat_runtime::tracing;
 use remat_tensor::{Collect, ScanOptions, Tensor, cond, scan, while_loop};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, axis_of};
 
@@ -23,10 +22,10 @@ const MOST_UNROLLED: i64 = 4;
 const MOST_GROWING: i64 = 1024;
 
 /// The truth value of a tensor if it can be had now: not in a trace unless it is known.
-fn decided(v: &Value) -> Result<Option<bool>> {
+fn decided(c: &Cx<'_>, v: &Value) -> Result<Option<bool>> {
     let host = match v.known() {
         Some(host) => host,
-        None if tracing::is_tracing() => return Ok(None),
+        None if c.is_tracing() => return Ok(None),
         None => v.tensor()?.to_host()?,
     };
     match host.to_i64_vec()[..] {
@@ -41,7 +40,7 @@ fn tensors(all: Vec<Value>) -> Result<Vec<Tensor>> {
 
 fn branch(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (yes, no) = (c.graph("then_branch")?, c.graph("else_branch")?);
-    match decided(c.needed(0)?)? {
+    match decided(c, c.needed(0)?)? {
         Some(true) => c.run(yes, Vec::new()),
         Some(false) => c.run(no, Vec::new()),
         None => {
@@ -69,14 +68,14 @@ fn repeat(c: &Cx<'_>) -> Result<Vec<Value>> {
         Some(_) => Some(c.number(0)?.max(0)),
         None => None,
     };
-    let carried: Vec<Value> = (2..c.len()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
+    let carried: Vec<Value> = (2..c.input_count()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
     if body.input_count() != carried.len() + 2 || body.output_count() < carried.len() + 1 {
         let text = format!("a body of {} inputs and {} outputs", body.input_count(), body.output_count());
         return Err(Error::new(ErrorKind::Arity, format!("{text} for {} carried values", carried.len())));
     }
     let begins = c.value(1).cloned();
-    let first = begins.as_ref().map_or(Ok(Some(true)), decided)?;
-    if tracing::is_tracing() && (first.is_none() || most.is_none_or(|m| m > MOST_UNROLLED)) {
+    let first = begins.as_ref().map_or(Ok(Some(true)), |v| decided(c, v))?;
+    if c.is_tracing() && (first.is_none() || most.is_none_or(|m| m > MOST_UNROLLED)) {
         return traced_loop(c, body, most, begins, carried);
     }
     match written_out(c, body, most, first.unwrap_or(false), carried.clone())? {
@@ -101,11 +100,11 @@ fn written_out(
         inputs.append(&mut carried);
         let mut y = c.run(body, inputs)?.into_iter();
         let next = y.next().ok_or_else(|| value_error("a body without a condition"))?;
-        let n = c.len().saturating_sub(2);
+        let n = c.input_count().saturating_sub(2);
         carried = y.by_ref().take(n).collect();
         rows.iter_mut().zip(y).for_each(|(all, v)| all.push(v));
         step += 1;
-        go_on = match decided(&next)? {
+        go_on = match decided(c, &next)? {
             Some(b) => b,
             None => return Ok(None),
         };
@@ -131,7 +130,7 @@ fn stacked(c: &Cx<'_>, body: &Graph, k: usize, rows: Vec<Value>) -> Result<Value
 }
 
 fn row_count(c: &Cx<'_>, body: &Graph) -> usize {
-    body.output_count().saturating_sub(1 + c.len().saturating_sub(2))
+    body.output_count().saturating_sub(1 + c.input_count().saturating_sub(2))
 }
 
 /// A loop with many steps, or with steps that a trace does not know. It becomes an operator. If a carried value changes its
@@ -144,7 +143,7 @@ fn traced_loop(
     carried: Vec<Value>,
 ) -> Result<Vec<Value>> {
     let grows = Cell::new(false);
-    let known = begins.as_ref().map_or(Ok(Some(true)), decided)?;
+    let known = begins.as_ref().map_or(Ok(Some(true)), |v| decided(c, v))?;
     let y = loop_operator(c, body, most, (begins, known), &carried, &grows);
     if y.is_ok() || !grows.get() {
         return y;
@@ -262,7 +261,7 @@ fn one_walk(c: &Cx<'_>, body: &Graph, count: usize, inputs: Vec<Tensor>) -> Resu
     }
     let init = &inputs[..n];
     let trips = xs.first().map(|x| x.dims()[0]).ok_or_else(|| value_error("nothing is scanned"))?;
-    let (last, rows) = if tracing::is_tracing() && trips as i64 > MOST_UNROLLED {
+    let (last, rows) = if c.is_tracing() && trips as i64 > MOST_UNROLLED {
         let (init, refs): (Vec<&Tensor>, Vec<&Tensor>) = (init.iter().collect(), xs.iter().collect());
         scan(&ScanOptions::default(), &init, &refs, |_, carried, row| {
             let inputs = carried.iter().chain(row).cloned().map(Value::Tensor).collect();
@@ -302,7 +301,7 @@ fn names(c: &Cx<'_>) -> (&'static str, &'static str) {
 
 /// Version 8: each part of a batch by itself, of a length of its own.
 fn walk_batch(c: &Cx<'_>, body: &Graph, count: usize) -> Result<Vec<Value>> {
-    let inputs: Vec<Tensor> = (1..c.len()).map(|i| c.x(i).cloned()).collect::<Result<_>>()?;
+    let inputs: Vec<Tensor> = (1..c.input_count()).map(|i| c.x(i).cloned()).collect::<Result<_>>()?;
     let batch = inputs.first().and_then(|t| t.dims().first().copied()).unwrap_or(0);
     let lengths = c.opt_numbers(0)?;
     let mut parts: Vec<Vec<Tensor>> = Vec::new();

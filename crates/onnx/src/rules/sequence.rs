@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     free("OptionalHasElement", 15, has_element),
     free("SequenceAt", 11, at),
     free("SequenceConstruct", 11, |c| {
-        let all = (0..c.len()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
+        let all = (0..c.input_count()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
         Ok(vec![Value::Sequence(all)])
     }),
     free("SequenceEmpty", 11, |_| Ok(vec![Value::Sequence(Vec::new())])),
@@ -107,7 +107,7 @@ fn map(c: &Cx<'_>) -> Result<Vec<Value>> {
     let mut y: Vec<Vec<Value>> = vec![Vec::with_capacity(n); body.output_count()];
     for k in 0..n {
         let mut inputs = Vec::new();
-        for i in 0..c.len() {
+        for i in 0..c.input_count() {
             inputs.push(match c.needed(i)? {
                 Value::Sequence(all) => {
                     let part = all.get(k).cloned();
