@@ -53,7 +53,8 @@ pub use foreign::{
     FunctionName, Versions,
 };
 pub use graph::{
-    Attribute, Cx, Extent, Graph, Row, Rule, Schema, ValueType, axes, one, scalar, shape_error, size, value_error,
+    Attribute, Cx, Extent, Graph, Parameter, Row, Rule, Schema, ValueType, axes, one, scalar, shape_error, size,
+    value_error,
 };
 pub use literal::{Held, Literal, Narrow, Place, open_external};
 pub use model::{Model, Port, Unsupported};

@@ -108,9 +108,10 @@ impl Narrow {
         elems.div_ceil((8 / self.bits) as usize)
     }
 
-    /// Numbers that stand side by side in bytes, the first in the lowest bits. Errors: Format for another number of bytes.
+    /// Numbers that stand side by side in bytes, the first in the lowest bits. Errors: Format for another number of bytes; Shape for a
+    /// shape too large to address.
     pub fn unpack(self, packed: &[u8], shape: Shape) -> Result<HostTensor> {
-        let elems = shape.elems();
+        let elems = shape.checked_elems()?;
         if packed.len() != self.packed_bytes(elems) {
             let text = format!("{} bytes for shape {shape} of integers of {} bits", packed.len(), self.bits);
             return Err(wrong(text));

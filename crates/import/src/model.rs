@@ -44,7 +44,7 @@ pub struct Unsupported {
     pub domain: String,
     /// The operator.
     pub op: String,
-    /// The version of the operator set that the model imports.
+    /// The version of the operator set that the model imports; 0 in a format without versions.
     pub version: i64,
     /// The supported operator of the most similar name.
     pub nearest: Option<&'static str>,
@@ -53,11 +53,11 @@ pub struct Unsupported {
 impl std::fmt::Display for Unsupported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let dot = if self.domain.is_empty() { "" } else { "." };
-        write!(
-            f,
-            "node `{}`: {}{dot}{} of version {} is not supported",
-            self.node, self.domain, self.op, self.version
-        )?;
+        write!(f, "node `{}`: {}{dot}{}", self.node, self.domain, self.op)?;
+        if self.version != 0 {
+            write!(f, " of version {}", self.version)?;
+        }
+        f.write_str(" is not supported")?;
         match self.nearest {
             Some(name) => write!(f, " (the nearest name is {name})"),
             None => Ok(()),

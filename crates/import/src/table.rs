@@ -69,3 +69,37 @@ fn distance(a: &str, b: &str) -> usize {
     }
     row[b.len()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Cx;
+    use crate::value::Value;
+
+    fn rule(_: &Cx<'_>) -> remat_types::Result<Vec<Value>> {
+        Ok(Vec::new())
+    }
+
+    const fn row(domain: &'static str, op: &'static str, since: i64) -> Row {
+        Row { domain, op, since, rule, folds: true }
+    }
+
+    const OLD: &[Row] = &[row("", "sum", 1), row("own", "mean", 1)];
+    const NEW: &[Row] = &[row("", "sum", 7)];
+
+    #[test]
+    fn the_rule_is_the_newest_that_the_version_has() {
+        let rules = Rules::new(&[OLD, NEW]);
+        let since = |version| rules.find("", "sum", version).map(|r| r.since);
+        assert_eq!([since(Some(0)), since(Some(6)), since(Some(7)), since(None)], [None, Some(1), Some(7), Some(7)]);
+        assert!(rules.find("own", "sum", None).is_none() && rules.find("", "mean", None).is_none());
+    }
+
+    #[test]
+    fn the_nearest_name_is_of_the_domain_or_the_main_one() {
+        let rules = Rules::new(&[OLD, NEW]);
+        assert_eq!(rules.nearest("", "som"), Some("sum"));
+        assert_eq!((rules.nearest("own", "meen"), rules.nearest("", "meen")), (Some("mean"), None));
+        assert_eq!(rules.nearest("own", &"m".repeat(MOST_NAME_BYTES + 1)), None);
+    }
+}

@@ -1,6 +1,8 @@
 //! Attributes of nodes.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use remat_types::{Error, ErrorKind, Result};
@@ -10,6 +12,11 @@ use crate::literal::Literal;
 
 /// The attributes of a node by name.
 pub(crate) type Attributes = BTreeMap<String, Attribute<Graph>>;
+
+/// A type that a format may have for the parameters of its operators, such as the table of options of a convolution.
+pub trait Parameter: Any + Debug + Send + Sync {}
+
+impl<T: Any + Debug + Send + Sync> Parameter for T {}
 
 /// An attribute; `G` is a graph by names in a file, and a graph of slots in a model. Strings are bytes until they are read: some
 /// exporters write other things than UTF-8. Clones share what may be long, since a call of a function gives its attributes to many
@@ -34,11 +41,18 @@ pub enum Attribute<G> {
     Strings(Arc<[Vec<u8>]>),
     /// A type, which no rule reads.
     Type,
+    /// A parameter of a type of the format's own: [`Cx::parameter`](super::Cx::parameter).
+    Own(Arc<dyn Parameter>),
     /// An attribute that could not be read, and the reason. It is an error only for a rule that asks for it.
     Unreadable(Error),
 }
 
 impl<G> Attribute<G> {
+    /// A parameter of a type of the format's own.
+    pub fn own(parameter: impl Parameter) -> Attribute<G> {
+        Attribute::Own(Arc::new(parameter))
+    }
+
     /// The same with another form of graph, which `f` makes. Errors: those of `f`.
     pub(crate) fn with_graph<H>(&self, f: impl FnOnce(&G) -> Result<H>) -> Result<Attribute<H>> {
         Ok(match self {
@@ -51,6 +65,7 @@ impl<G> Attribute<G> {
             Attribute::Ints(v) => Attribute::Ints(v.clone()),
             Attribute::Strings(v) => Attribute::Strings(v.clone()),
             Attribute::Type => Attribute::Type,
+            Attribute::Own(p) => Attribute::Own(p.clone()),
             Attribute::Unreadable(e) => Attribute::Unreadable(e.clone()),
         })
     }
@@ -67,6 +82,7 @@ impl<G> Attribute<G> {
             Attribute::Ints(_) => "integers",
             Attribute::Strings(_) => "strings",
             Attribute::Type => "a type",
+            Attribute::Own(_) => "a parameter",
             Attribute::Unreadable(_) => "nothing that can be read",
         }
     }
@@ -80,6 +96,19 @@ impl<G> Attribute<G> {
                 Error::new(ErrorKind::Format, text)
             }
         }
+    }
+}
+
+/// A parameter of the format's own type `T`. Errors: Format if it is something else.
+pub(crate) fn parameter<'a, T: Parameter>(all: &'a Attributes, name: &str) -> Result<Option<&'a T>> {
+    match all.get(name) {
+        None => Ok(None),
+        Some(Attribute::Own(p)) => {
+            let any: &dyn Any = &**p;
+            let wrong = || Error::new(ErrorKind::Format, format!("attribute `{name}` is a parameter of another type"));
+            any.downcast_ref().ok_or_else(wrong).map(Some)
+        }
+        Some(other) => Err(other.mismatch(name, "a parameter")),
     }
 }
 

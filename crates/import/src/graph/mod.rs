@@ -11,8 +11,8 @@ mod run;
 use remat_types::{DType, Error};
 
 use crate::literal::{Literal, Narrow};
-pub use attribute::Attribute;
 pub(crate) use attribute::Attributes;
+pub use attribute::{Attribute, Parameter};
 pub use node::{Cx, axes, one, scalar, shape_error, size, value_error};
 pub use rule::{Row, Rule, Schema};
 pub(crate) use run::Shared;

@@ -5,7 +5,7 @@ use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar};
 
 use super::run::{Frame, Shared};
-use super::{Graph, Node, attribute};
+use super::{Graph, Node, Parameter, attribute};
 use crate::literal::{Literal, Narrow};
 use crate::value::{Text, Value};
 
@@ -285,6 +285,11 @@ impl Cx<'_> {
     /// A tensor of numbers or of strings. Errors: Format.
     pub fn literal(&self, name: &str) -> Result<Option<&Literal>> {
         attribute::tensor(&self.node.attributes, name)
+    }
+
+    /// A parameter of the format's own type. Errors: Format if it is missing or of another type.
+    pub fn parameter<T: Parameter>(&self, name: &str) -> Result<&T> {
+        attribute::parameter(&self.node.attributes, name)?.ok_or_else(|| self.missing(name))
     }
 
     /// An inner graph. Errors: Format if it is missing.
