@@ -6,12 +6,12 @@
     >>> (x @ x).tolist()
     [[7.0, 10.0], [15.0, 22.0]]
 
-A `Device` has an arena of bytes that never grows past its budget. What does not fit is computed again when it is needed; what
-cannot be made to fit is a `BudgetError` that says what would do.
+A `Device` has an arena of memory that never grows past its budget. Values that do not fit are computed again when they
+are needed. If a step cannot fit at all, it raises a `BudgetError` that says which budget would suffice.
 
-`Tensor` has NumPy's habits, and PyTorch's names beside them. `remat.nn` has modules, layers and losses, `remat.optim` optimisers
-and schedules, `remat.data` datasets and loaders, `remat.plan` the planner for graphs of other programs. `help()` of any of them has an
-example.
+`Tensor` behaves as NumPy's arrays do, and has PyTorch's names too. `remat.nn` has modules, layers and losses.
+`remat.optim` has optimisers and schedules, and `remat.data` has datasets and loaders. `remat.plan` is the planner for
+graphs of other programs. `help()` of any of them has an example.
 """
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
@@ -49,7 +49,7 @@ from ._vision import *  # noqa: F403
 if _TYPE_CHECKING:
     from . import array_api, distributed, lite, models, onnx, plan
 
-# imported when they are first asked for: most programs use none of them
+# imported at their first use: most programs use none of them
 _LATE = frozenset(("array_api", "distributed", "lite", "models", "onnx", "plan"))
 
 
@@ -71,7 +71,7 @@ clamp = _tensor_methods.clip
 
 __version__ = "0.1.0"
 
-# what type checkers and `from remat import *` see: a test tells a public name that is missing
+# the names that type checkers and `from remat import *` see; a test finds missing ones
 __all__ = [
     "arange", "ArgumentError", "array_api", "asarray", "AxisError", "bfloat16", "bool", "BudgetError", "Checkpoint", "clamp",
     "ClosedError", "compile", "CompiledFunction", "CompiledPlan", "complex_pairs", "Context", "data", "Device", "DeviceError", "distributed",

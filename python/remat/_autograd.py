@@ -1,4 +1,4 @@
-"""Gradients: of functions, within stretches that record nothing, and by rules of one's own."""
+"""Gradients of functions, blocks that record nothing, and functions with gradients that the caller writes."""
 import functools
 import inspect
 from typing import Any, AsyncGenerator, Callable, Generator, List, Optional, Sequence, Tuple, Union
@@ -9,7 +9,7 @@ from ._remat import Tensor
 
 
 class _Awaited:
-    """What is awaited step by step, each step within a stretch of its own."""
+    """An awaitable that runs step by step, each step within a block of its own."""
 
     def __init__(self, stretch: Callable[[], Any], of: Any):
         self._stretch, self._steps = stretch, of
@@ -19,7 +19,8 @@ class _Awaited:
 
 
 def _stepped(stretch: Callable[[], Any], of: Any) -> Generator[Any, Any, Any]:
-    """Runs a generator or a coroutine so that its own code is within a stretch, and what others do between two steps is not."""
+    """Runs a generator or a coroutine so that its own code is within a block, and code that others run between two
+    steps is not."""
     step: Callable[[], Any] = lambda: of.send(None)
     while True:
         try:
@@ -34,14 +35,14 @@ def _stepped(stretch: Callable[[], Any], of: Any) -> Generator[Any, Any, Any]:
                 of.close()
             raise
         except BaseException as e:
-            # the generator is told, and says what comes of it
+            # passes the exception into the generator, which decides what follows
             step = functools.partial(of.throw, e)
         else:
             step = functools.partial(of.send, sent)
 
 
 async def _stepped_async(stretch: Callable[[], Any], of: Any) -> AsyncGenerator[Any, Any]:
-    """As `_stepped`, of an asynchronous generator."""
+    """As `_stepped`, for an asynchronous generator."""
     step = of.asend(None)
     while True:
         try:
@@ -60,7 +61,7 @@ async def _stepped_async(stretch: Callable[[], Any], of: Any) -> AsyncGenerator[
 
 
 class _Stretch:
-    """What `no_grad` and `enable_grad` share: a context, and a decorator of functions, generators and coroutines."""
+    """The base of `no_grad` and `enable_grad`: a context, and a decorator of functions, generators and coroutines."""
 
     _records = False
 
@@ -98,8 +99,8 @@ class _Stretch:
 
 
 class no_grad(_Stretch):
-    """Within it, or within a function that it decorates, this thread records nothing for gradients. Of a generator or a coroutine
-    that is its own code, and not what others do between its steps.
+    """Within it, or within a function that it decorates, this thread records nothing for gradients. For a generator or
+    a coroutine this holds for its own code, not for code that others run between its steps.
 
     >>> import remat
     >>> x = remat.ones(2).requires_grad_()
@@ -116,8 +117,9 @@ class no_grad(_Stretch):
 
 
 class enable_grad(_Stretch):
-    """Within it, or within a function that it decorates, this thread records for gradients, though it is within `no_grad`, or in the
-    `backward` of a `Function`: one that computes a part of its forward pass again, and takes gradients of that.
+    """Within it, or within a function that it decorates, this thread records for gradients, even within `no_grad` or in
+    the `backward` of a `Function`. Such a `backward` can compute a part of its forward pass again, and take gradients
+    of that.
 
     >>> import remat
     >>> x = remat.ones(2).requires_grad_()
@@ -137,10 +139,12 @@ def grad(
     grad_outputs: Optional[Tensor] = None,
     create_graph: bool = False,
 ) -> Any:
-    """Gradients of the sum of `outputs` (times `grad_outputs`) with respect to `inputs`; nothing is accumulated.
+    """Gradients of the sum of `outputs` (times `grad_outputs`) with respect to `inputs`. The `grad` of leaves stays as
+    it is.
 
-    One gradient for one tensor, a tuple for a sequence; None where `outputs` does not depend on one. With `create_graph` they can
-    be differentiated again. Errors: NotDifferentiableError if nothing requires a gradient.
+    Returns one gradient for one tensor, and a tuple for a sequence. A gradient is None if `outputs` does not depend on
+    the input. With `create_graph` gradients can be differentiated again. Errors: NotDifferentiableError if nothing
+    requires a gradient.
 
     >>> import remat
     >>> x = remat.tensor(3.0, requires_grad=True)
@@ -154,7 +158,7 @@ def grad(
 
 
 class Context:
-    """What `forward` of a `Function` leaves for its `backward`: tensors, and whatever is set as an attribute.
+    """The values that `forward` of a `Function` keeps for its `backward`: tensors, and all attributes that it sets.
 
     >>> import remat
     >>> ctx = remat.Context()
@@ -168,7 +172,8 @@ class Context:
         self._materializes = True
 
     def set_materialize_grads(self, on: bool) -> None:
-        """Whether `backward` gets zeros for a result that nothing depends on, which is so unless set otherwise in `forward`, or None.
+        """Sets whether `backward` gets zeros (the default) or None for a result that nothing depends on. `forward`
+        calls it.
 
         >>> import remat
         >>> ctx = remat.Context()
@@ -177,20 +182,22 @@ class Context:
         self._materializes = bool(on)
 
     def save_for_backward(self, *tensors: Tensor) -> None:
-        """Keeps tensors until the graph is freed. Where gradients are differentiated again, arguments and results have their history.
+        """Keeps tensors until the graph is freed. If gradients are differentiated again, saved arguments and results
+        have their history.
 
-        What `forward` made on the way to its results has none, and a gradient of a gradient that has to pass it is a
-        NotDifferentiableError: save arguments and compute it again in `backward`, or return it as a result. Attributes of the
-        context are for what counts as constant.
+        Intermediate values that `forward` made have no history. A gradient of a gradient that has to pass through one
+        raises NotDifferentiableError: save the arguments and compute the value again in `backward`, or return it as a
+        result. Attributes of the context are for constants.
         """
         self.saved_tensors = tensors
 
 
 class Function:
-    """A function with a gradient of one's own: a class with static methods `forward(ctx, ..)` and `backward(ctx, ..)`.
+    """A function whose gradient the caller writes: a class with static methods `forward(ctx, ..)` and
+    `backward(ctx, ..)`.
 
-    `backward` gets a gradient for each result, zeros where nothing depends on it, and gives one for each argument of `forward`, None for
-    what is no tensor or needs none. The call is `apply`.
+    `backward` gets a gradient for each result: zeros if nothing depends on it. It returns a gradient for each argument
+    of `forward`: None for an argument that is no tensor or needs none. Call `apply` to use the function.
 
     >>> import remat
     >>> class Clipped(remat.Function):
@@ -208,12 +215,13 @@ class Function:
 
     @staticmethod
     def forward(ctx: Context, *args: Any) -> Any:
-        """What the function computes; nothing that it does is recorded."""
+        """Computes the function. Nothing within it is recorded."""
         raise NotImplementedError("a Function has a static method `forward`")
 
     @staticmethod
     def backward(ctx: Context, *grads: Any) -> Any:
-        """The gradients of the arguments from those of the results. It may take gradients itself, of what it makes leaves of."""
+        """Computes the gradients of the arguments from those of the results. It may take gradients itself, with respect
+        to leaves that it makes."""
         raise NotImplementedError("a Function has a static method `backward`")
 
     @classmethod
@@ -227,7 +235,7 @@ class Function:
             y = cls.forward(ctx, *args)
         results = y if isinstance(y, tuple) else (y,)
         backward: Callable[..., Any] = cls.backward
-        # the graph keeps them: the context, which the rule holds, must not keep a result that leads back to it
+        # the graph keeps the tensors: the rule holds the context, so a result in the context would be a cycle
         saved = [_place(t, tensors, results) for t in ctx.saved_tensors]
         ctx.saved_tensors = ()
         like = [(r.shape, r.dtype, r.device) if isinstance(r, Tensor) else None for r in results]
@@ -238,8 +246,8 @@ class Function:
             if ctx._materializes:
                 dy = [zeros(of[0], dtype=of[1], device=of[2]) if d is None and of is not None else d for d, of in zip(dy, like)]
             try:
-                # it may take gradients of what it computes; nothing of that is in the gradients that it gives, unless they are
-                # to be differentiated again
+                # `backward` may take gradients of values that it computes; they are no part of its own gradients,
+                # unless those are to be differentiated again
                 with enable_grad():
                     g = backward(ctx, *dy)
             finally:
@@ -256,7 +264,7 @@ class Function:
 
 
 def _place(saved: Tensor, tensors: Sequence[Tensor], results: Sequence[Any]) -> Union[int, Tensor]:
-    """The number of the result that was saved, or the tensor itself."""
+    """The number of the saved result, or the saved tensor itself."""
     if any(saved is t for t in tensors):
         return saved
     return next((j for j, r in enumerate(results) if saved is r), saved)

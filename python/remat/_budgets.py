@@ -1,4 +1,5 @@
-"""What a budget must be, and what fits one: by dry runs, which compute nothing."""
+"""Searches for the smallest budget of a program, and for the largest batch within a budget, by dry runs that compute
+nothing."""
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional, Union
 
@@ -18,7 +19,8 @@ def _as_default(device: Device) -> Iterator[None]:
 
 
 def _tried(device: Device, program: Callable[[], Any]) -> Optional[int]:
-    """None where the program got through; else the bytes that are said to suffice for what did not."""
+    """None if the program succeeded; else the bytes that would suffice for the operation that failed, or 0 if they are
+    unknown."""
     with _as_default(device):
         try:
             program()
@@ -35,19 +37,20 @@ def _tried(device: Device, program: Callable[[], Any]) -> Optional[int]:
 def smallest_budget(program: Callable[[], Any], *, times: Optional[float] = None, device: Optional[Device] = None) -> int:
     """The smallest budget, in bytes, under which `program` runs, within a thousandth of its peak.
 
-    Near it, steps take several times as long as without a budget: `times=1.5` finds the smallest budget under which they take half
-    as much again.
+    Close to this budget, steps take several times as long as without one. `times=1.5` finds the smallest budget under
+    which they take at most half as long again.
 
-    Calls `program` ten to twenty times, with a device that computes nothing as the default one, so it takes neither memory nor the time
-    of the kernels. The program makes all that it uses (the network, the optimiser, the batches) on the default device, and runs as
-    many steps as differ: two of a training loop, of which the first makes the optimiser's state. It reads no values, since there are
-    none.
+    Calls `program` ten to twenty times, with a device that computes nothing as the default one. So a call takes neither
+    the memory nor the time of the kernels. The program makes everything that it uses (the network, the optimiser, the
+    batches) on the default device. It runs as many steps as differ: two of a training loop, since the first also makes
+    the optimiser's state. It must not read values, since there are none.
 
     Arguments:
         program: a function without arguments.
-        times: the program may take so many times as long as without a budget. Times are estimated, and without plans, so steps that
-            repeat take less. None: as long as `recompute_limit` lets it.
-        device: its threads, its `recompute_limit` and its other options count; its budget does not. The default device if None.
+        times: the most times as long as without a budget that the program may take. Times are estimates without plans,
+            so steps that repeat take less. With None, only `recompute_limit` bounds the time.
+        device: the trials use its threads, its `recompute_limit` and its other options, but not its budget. The default
+            device if None.
 
     Raises:
         NoValueError: the program read a value.
@@ -75,14 +78,14 @@ def largest_batch(
 ) -> int:
     """The largest batch with which `program` runs under a budget; 0 if not even a batch of one does.
 
-    Calls `program(batch)` as `smallest_budget` does, with twice as many examples each time until they do not fit, and then with what
-    lies between. Takes it that a larger batch does not fit where a smaller one does not.
+    Calls `program(batch)` as `smallest_budget` does: with twice as many examples each time until they do not fit, and
+    then with numbers in between. It assumes that a batch does not fit if a smaller one does not.
 
     Arguments:
         program: a function of the number of examples in a batch.
         budget: bytes, or a text such as "512MiB".
         device: as for `smallest_budget`.
-        most: no larger batch is tried.
+        most: the largest batch that is tried.
 
     >>> import remat
     >>> def program(batch):

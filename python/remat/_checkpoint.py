@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training run needs to go on bit for bit."""
+"""Checkpoints: the whole state that a training run needs to go on bit for bit."""
 import json
 import os
 from typing import Any, Optional, Tuple, Union
@@ -14,21 +14,22 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 class Checkpoint:
-    """A checkpoint that was read from a folder: `Checkpoint(folder)`; `Checkpoint.save` writes one.
+    """A checkpoint that was read from a folder. `Checkpoint(folder)` reads one, and `Checkpoint.save` writes one.
 
-    It has parameters, buffers and the generators of layers such as dropout, the optimiser's options and state, the run's generator,
-    the place in the data, and the numbers below: a run that is restored in a new process goes on bit for bit. It is one file,
-    `checkpoint.safetensors`, whose every byte is under a checksum, and is what the library's Rust programs write and read.
+    It has parameters, buffers and the generators of layers such as dropout, the optimiser's options and state, the
+    run's generator, the place in the data, and the values below. A run that is restored in a new process goes on bit
+    for bit. It is one file, `checkpoint.safetensors`, with checksums over every byte. The library's Rust programs read
+    and write the same format.
 
     Attributes:
         step: steps done.
         epoch: epochs done.
         schedule: the learning rate's schedule, or None.
         position: epoch and batch of the loader that come next, or None.
-        user: what was given as `user`: anything that JSON has.
+        user: the value that was given as `user`: anything that JSON has.
 
-    Errors, naming the file and the tensor or field: IoError; FormatError for a file that is no checkpoint, or of which a bit is not
-    as it was saved.
+    Errors, naming the file and the tensor or field: IoError; FormatError for a file that is no checkpoint, or in which
+    a bit has changed.
 
     >>> import remat, tempfile
     >>> net = remat.nn.Sequential(remat.nn.Linear(2, 4), remat.nn.Dropout(0.5))
@@ -59,11 +60,12 @@ class Checkpoint:
         generator: Optional[Generator] = None, schedule: Optional[Schedule] = None, step: int = 0, epoch: int = 0,
         user: Any = None,
     ) -> None:
-        """Writes a checkpoint into a folder, which is made if it is not there, in the place of the one there was.
+        """Writes a checkpoint into a folder, and replaces an older one. The folder is made if it does not exist.
 
-        `generator` is the default one unless given; `loader` a `remat.data.DataLoader`, or anything with such a `position`. Others
-        may save and load there at the same time: each is whole. Errors, after which the old checkpoint stays: IoError; what made a
-        tensor fail, and what else failed on its device and no call has told yet; TypeError for a `user` that JSON has not.
+        `generator` is the default one unless given. `loader` is a `remat.data.DataLoader`, or any object with such a
+        `position`. Other programs may save and load there at the same time: every checkpoint that is read is whole.
+        Errors, after which the old checkpoint stays: IoError; the failure of a tensor, and other failures on its device
+        that no call has reported; TypeError for a `user` that JSON cannot hold.
 
         >>> import remat, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +99,8 @@ class Checkpoint:
 
     @staticmethod
     def prepare(folder: PathLike) -> None:
-        """Makes sure that a checkpoint can be written into a folder, before the work instead of after it. Errors: IoError.
+        """Checks that a checkpoint can be written into a folder, so that a run fails before its work and not after it.
+        Errors: IoError.
 
         >>> import remat, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -119,11 +122,12 @@ class Checkpoint:
     def restore(
         self, module: Module, optimizer: Optional[Optimizer] = None, *, loader: Any = None, generator: Optional[Generator] = None
     ) -> None:
-        """Puts module, optimiser, loader and generator into the state of the checkpoint: all of them, or none.
+        """Restores module, optimiser, loader and generator from the checkpoint: all of them, or none.
 
-        `generator` is the default one unless given. Module and optimiser must have exactly the names, shapes and dtypes that were
-        saved. Errors, after which nothing has changed: ArgumentError, naming all that does not fit; BudgetError if old and new
-        state do not fit together; FormatError or ArgumentError for options of another optimiser.
+        `generator` is the default one unless given. Module and optimiser must have exactly the names, shapes and dtypes
+        that were saved. Errors, after which nothing has changed: ArgumentError, which names every value that does not
+        fit; BudgetError if there is no room for the old and the new state together; FormatError or ArgumentError for
+        options of another optimiser.
         """
         if loader is not None and self.position is None:
             raise ValueError("the checkpoint has no place in the data: it was saved without `loader`")
@@ -141,7 +145,8 @@ class Checkpoint:
             raise
 
     def state_dict(self, device: Optional[Device] = None) -> StateDict:
-        """Parameters and buffers alone, by name, as tensors: for a module that serves and is not trained. Errors: BudgetError.
+        """Only the parameters and buffers, by name, as tensors. For a module that is used and not trained. Errors:
+        BudgetError.
 
         >>> import remat, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

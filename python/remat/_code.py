@@ -1,4 +1,5 @@
-"""What code names: globals, attributes, modules that it imports; whether by text; and which code is a library's."""
+"""Names in code: globals, attributes, imported modules, and names that code makes as text. Also tells which code
+belongs to a library."""
 import dis
 import functools
 import importlib
@@ -10,26 +11,26 @@ import sysconfig
 import types
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
-# attributes of a module that the library's code reads by way of its dictionary
+# attributes of a module that the library reads through the module's dictionary
 OF_MODULES = frozenset(
     ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "training", "_layer")
 )
-# builtins that are given one name, which is often written where they are called
+# builtins that take one name, which is often a constant in the call
 _ONE_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
 _BY_TEXT = _ONE_NAME | {
     "vars", "dir", "eval", "exec", "locals", "attrgetter", "methodcaller", "__dict__", "__getattribute__", "__getstate__", "__reduce__",
     "__reduce_ex__",
 }
-# the same as values, under whatever names code has for them
+# the functions themselves, since code may call them by any name
 TEXT_FUNCTIONS = (getattr, hasattr, setattr, delattr, vars, dir, object.__getattribute__, type.__getattribute__)
 _SHOWING = frozenset(("repr", "str", "format", "print", "ascii"))
 _GLOBAL_OPS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
 _ATTRIBUTE_OPS = frozenset(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
-# instructions that do nothing of their own
+# instructions without an effect of their own
 _FILLING = frozenset(("CACHE", "NOP", "PRECALL", "PUSH_NULL", "NOT_TAKEN"))
 
 _IMPORT_MODULE = importlib.import_module.__code__
-# every look at an environment variable runs one of these
+# every access to an environment variable runs one of these
 OF_ENVIRON = frozenset(f.__code__ for f in vars(type(os.environ)).values() if isinstance(f, types.FunctionType))
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -45,7 +46,8 @@ _LIBRARIES = _folders()
 
 
 def is_library_file(path: str) -> bool:
-    """True for the standard library, this one and NumPy, whose own state no function is compiled for."""
+    """True for files of the standard library, of this library and of NumPy: compiled functions do not depend on their
+    state."""
     if path.startswith("<frozen"):
         return True
     if any(site in path for site in _SITE) and not path.startswith(OWN):
@@ -55,7 +57,7 @@ def is_library_file(path: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def is_library(module: Optional[str]) -> bool:
-    """True for a module of a library, by name."""
+    """True if the module of this name belongs to a library."""
     if module is None or module in sys.builtin_module_names:
         return module is not None
     found = sys.modules.get(module)
@@ -63,12 +65,12 @@ def is_library(module: Optional[str]) -> bool:
     return path is not None and is_library_file(path)
 
 
-# parts of the standard library that ask functions and classes alone for attributes by name
+# parts of the standard library that read attributes by name from functions and classes only
 _QUIET = frozenset(("contextlib", "functools", "abc", "enum", "threading", "weakref", "_weakrefset", "typing", "warnings", "json", "collections"))
 
 
 def _is_quiet(path: str) -> bool:
-    """True for library code that reads no attribute of a program's objects by a name that it was given."""
+    """True for library code that never reads an attribute of a program's objects by a name it was given."""
     if not is_library_file(path):
         return False
     name = os.path.splitext(os.path.basename(path))[0]
@@ -80,15 +82,15 @@ def _is_quiet(path: str) -> bool:
 class _Names(NamedTuple):
     globals: FrozenSet[str]
     attributes: FrozenSet[str]
-    # it may read attributes by names that are no part of the code
+    # true if it may read attributes by names that are no part of the code
     by_text: bool
-    # the attributes that it asks objects of the program for
+    # the attributes that it reads from objects of the program
     asked: FrozenSet[str]
-    # it may go on if one of them is not there
+    # true if it may go on when one of them is missing
     may_miss: bool
-    # it may read globals by names that are no part of the code
+    # true if it may read globals by names that are no part of the code
     all_globals: bool
-    # it makes texts of objects
+    # true if it makes texts of objects
     shows: bool
     # modules that it imports as it runs, with the level of the import
     imports: FrozenSet[Tuple[str, int]]
@@ -103,17 +105,17 @@ def _is_written_name(code: List[dis.Instruction], at: int) -> bool:
         if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
             return False
         if i.opname == "PRECALL":
-            # a part of the call after it
+            # belongs to the call that follows
             early = effect(i)
             continue
         before, depth, early = depth, depth + effect(i) + early, 0
         if depth <= callee and before > callee and i.opname.startswith("CALL"):
-            # with the function gone, what it gave is all that is left
+            # the call has taken the function off the stack: only its result is left
             return is_constant and depth == 1
         if depth < callee:
             return False
         if depth == callee + 2 and i.opname not in _FILLING:
-            # what comes later to this place of the stack is made of the constant
+            # only the first value in this place of the stack can be the constant itself
             is_constant = before == callee + 1 and i.opname == "LOAD_CONST" and isinstance(i.argval, str)
         elif depth < callee + 2:
             is_constant = False
@@ -157,9 +159,9 @@ def names_of(code: types.CodeType) -> _Names:
         attributes.update(name for c in texts if "{" in c for name in re.findall(r"\.(\w+)", c))
     is_matched = any(i.opname == "MATCH_CLASS" for i in steps)
     is_by_text = bool(by_text) or is_matched
-    # a text to fill in that is none of the code's names attributes by itself
+    # a format text that is no constant of the code may name attributes
     is_filled = any(i.opname in _ATTRIBUTE_OPS and i.argval in ("format", "format_map") for i in steps) and not any("{" in c for c in texts)
-    # a library that asks for a written name may go on with others in compiled code, as `copy` does
+    # a library that reads a constant name may read others in compiled code, as `copy` does
     if by_text and by_text <= _ONE_NAME and not is_library and not is_matched:
         calls = [at for at, i in enumerate(steps) if i.argval in by_text and isinstance(i.argval, str) and i.opname != "LOAD_CONST"]
         is_by_text = not all(steps[at].opname == "LOAD_GLOBAL" and _is_written_name(steps, at) for at in calls)
@@ -184,7 +186,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.codes: Dict[types.CodeType, Dict[str, Any]] = {}
-        # names of modules, and the packages that they are relative to, given to `importlib.import_module`
+        # arguments of `importlib.import_module`: names of modules, and the packages that they are relative to
         self.imported: Set[Tuple[str, Optional[str]]] = set()
         self._before: Any = None
 
@@ -195,7 +197,7 @@ class Watch:
             self.imported.add((frame.f_locals["name"], frame.f_locals["package"]))
 
     def begin(self) -> None:
-        """Begins. A profiler of the program's waits meanwhile."""
+        """Begins. A profiler that the program has set pauses until `end`."""
         self._before = sys.getprofile()
         sys.setprofile(self._note)
 
@@ -205,5 +207,5 @@ class Watch:
             sys.setprofile(self._before)
         else:
             sys.setprofile(None)
-            # a profiler in C sets itself
+            # a profiler in C has to set itself
             self._before.enable()

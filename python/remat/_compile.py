@@ -1,4 +1,5 @@
-"""Compiled functions: traced once for each form of a call, which is all that the trace read, then run as one operation."""
+"""Compiled functions. A function is traced once for each form of a call, that is all values that the trace read, and
+then runs as one operation."""
 import dataclasses
 import functools
 import json
@@ -20,19 +21,19 @@ from ._walk import Walk
 
 @dataclasses.dataclass(frozen=True)
 class CompiledPlan:
-    """What a run of a compiled function takes, for arguments of some shapes.
+    """The memory and the time of a run of a compiled function, for arguments of some shapes.
 
     Attributes:
-        arena_bytes: the workspace: everything that lives only within a run.
-        lower_bound_bytes: no workspace of this order of operations is smaller: the most bytes that live at once.
+        arena_bytes: the workspace, for all values that live only within a run.
+        lower_bound_bytes: the most bytes that live at once. No workspace for this order of operations is smaller.
         state_bytes: parameters and states that the run reads or updates.
         input_bytes, output_bytes, constant_bytes: arguments, results, and constants.
-        recomputed_calls: operations that a run makes again because what they gave had to go.
-        spilled_bytes, fetched_bytes: what a run copies to the spill file and back.
-        planned_ns: a run as the planner expects it, in nanoseconds; None, as all that follow, if no limit binds.
-        base_ns: a run without a limit.
-        bound_ns: no plan within the limit takes less.
-        stall_ns: what of a run is waiting for copies to and from the spill file.
+        recomputed_calls: operations that a run makes again because their results were freed.
+        spilled_bytes, fetched_bytes: bytes that a run copies to the spill file and back.
+        planned_ns: the expected time of a run in nanoseconds. This and the fields below are None if no limit binds.
+        base_ns: the expected time of a run without a limit.
+        bound_ns: a lower bound on the time of every plan within the limit.
+        stall_ns: the time in a run of waiting for copies to and from the spill file.
 
     >>> import remat
     >>> f = remat.compile(lambda x: (x * 2).exp())
@@ -67,16 +68,16 @@ class CompiledPlan:
 
 
 class _Traced:
-    """What a trace found beside its graph: how the result is made, and what the arguments become."""
+    """The findings of a trace beside its graph: how to make the result, and which new values the arguments get."""
 
     def __init__(self, results: Results, written: List[int], gradients: List[Tuple[int, bool]]):
-        # the tensors of the trace itself end with it
+        # the tensors of the trace must not live longer than the trace
         self.results, self.count = results, len(results.tensors)
         self.written, self.gradients = written, gradients
         results.forget_trace()
 
     def end(self, y: List[Tensor], given: List[Tensor]) -> Any:
-        """The result of a run. What the function assigned to arguments, and to their gradients, they have from now on."""
+        """The result of a run. Arguments and their gradients get the values that the function assigned to them."""
         rest = iter(y[self.count:])
         for i in self.written:
             with no_grad():
@@ -87,7 +88,7 @@ class _Traced:
 
 
 class _Form:
-    """The function for one structure of arguments, and for Python values from outside as they were when it was traced."""
+    """The compiled function for one structure of arguments, and for the outside Python values that the trace saw."""
 
     def __init__(self, f: Callable[..., Any], key: Any, device: Device, options: Tuple[Any, ...], objects: List[Any]):
         self.key, self.is_alive = key, True
@@ -100,7 +101,7 @@ class _Form:
         self._is_second = False
         self._pending: Optional[Guards] = None
         self._given: Any = None
-        # what is told by identity must not be replaced by another object in the same place of memory
+        # objects compared by identity are kept alive, so that no other object can take their address
         self._objects = [self._held(x) for x in objects]
 
     def _held(self, x: Any) -> Callable[[], Any]:
@@ -117,7 +118,7 @@ class _Form:
             return lambda: x
 
     def is_for(self, key: Any) -> bool:
-        """True if it stands for calls of this key now."""
+        """True if this form serves calls of this key now."""
         return self.is_alive and self.key == key and self.guards.hold()
 
     def call(self, args: Any, described: Described, histories: List[int]) -> Any:
@@ -136,8 +137,9 @@ class _Form:
         return self._traced[number].end(y, given)
 
     def _flat(self, *tensors: Tensor) -> List[Tensor]:
-        """What is traced: of the tensors of the arguments, and of their gradients. Every trace is made twice: the first time finds
-        what the function reads from outside, and the second that it leaves that as it is."""
+        """The function that is traced, on the tensors of the arguments and of their gradients. Every trace is made
+        twice. The first one finds the values that the function reads from outside. The second one checks that the
+        function does not change them."""
         self._calls += 1
         is_second, self._is_second = self._is_second, not self._is_second
         args, described, histories = self._given
@@ -150,7 +152,7 @@ class _Form:
         try:
             y = self._f(*args, **kwargs)
         except NoValueError:
-            # a size that only a run knows ends the trace: what was read until there is guarded
+            # a size that only a run knows ends the trace; the values read so far are guarded
             watch.end()
             self._guard(watch, described, is_second)
             raise
@@ -164,7 +166,7 @@ class _Form:
         if any(walk.has_tensor(described.tensors[i]) for i in written):
             raise ValueError(
                 "the compiled function assigns to a tensor among its arguments that it can reach from outside as well, where it would read "
-                "the old value; give it in one way alone"
+                "the old value; give it in only one way"
             )
         made += [given[i] for i in written]
         for i, t in enumerate(given):
@@ -179,7 +181,8 @@ class _Form:
 
     @staticmethod
     def _arguments(tensors: Tuple[Tensor, ...], histories: List[int]) -> Tuple[List[Tensor], List[Optional[Tensor]]]:
-        """The arguments as the function sees them, and for those with a history the leaf that a gradient would come to."""
+        """The arguments as the function sees them. For an argument with a history, also the leaf that its gradient
+        reaches."""
         given: List[Tensor] = []
         leaves: List[Optional[Tensor]] = []
         old = iter(tensors[len(histories):])
@@ -200,7 +203,8 @@ class _Form:
     def _gradients(
         leaves: List[Optional[Tensor]], tensors: Tuple[Tensor, ...], histories: List[int], made: List[Tensor]
     ) -> List[Tuple[int, bool]]:
-        """Which arguments have another gradient at the end, and whether they have one; those are added to `made`."""
+        """The arguments whose gradient is another one at the end, each with whether it has a gradient. New gradients
+        are added to `made`."""
         old = iter(tensors[len(histories):])
         changed = []
         for i, (leaf, history) in enumerate(zip(leaves, histories)):
@@ -243,7 +247,7 @@ class _Form:
 
     @staticmethod
     def _check_arguments(args: Any, kwargs: Any, given: List[Tensor], described: Described) -> None:
-        """Errors (ValueError) if the function put something else into a list or a dictionary that it was given."""
+        """Errors (ValueError) if the function changed a list or a dictionary that it was given."""
         now = Described(tuple(given)).key((args, kwargs))
         if now != described.structure:
             raise ValueError(
@@ -253,14 +257,15 @@ class _Form:
 
 
 RETRACED = 8
-"""Calls in a row that are all traced, after which a warning says so."""
+"""The number of traced calls in a row after which a warning says so."""
 
 
 class CompiledFunction:
-    """What `remat.compile` makes of a function, which is called as that is. `traces` counts how often it was compiled.
+    """A compiled function, which `remat.compile` makes. It is called as the function that it was made from. `traces`
+    counts how often it was compiled.
 
-    A trace and a plan take much longer than a call. A function that is traced at each of eight calls gives a RuntimeWarning that names
-    what was another each time.
+    A trace and a plan take much longer than a call. If a function is traced at each of eight calls in a row, a
+    RuntimeWarning names the difference between them.
 
     >>> import remat
     >>> f = remat.compile(lambda x: x * 2)
@@ -268,17 +273,17 @@ class CompiledFunction:
     ([2.0, 2.0], 'CompiledFunction')
     """
 
-    # within another compiled function it is what it was made of
+    # within another compiled function, the function that it was made from runs in its place
     _traced_alone = "_f"
 
     def __init__(self, f: Callable[..., Any], device: Optional[Device], options: Tuple[Any, ...]):
         functools.update_wrapper(self, f)
         self._f, self._device, self._options = f, device, options
         self._most = options[-1]
-        # the one used last stands last
+        # the form used last stands last
         self._forms: List[_Form] = []
         self._let_go = 0
-        # calls in a row that were traced, and what made the last of them another form
+        # calls in a row that were traced, and the reason why the last one needed another form
         self._in_a_row = 0
         self._reason = ""
         # calls of several threads wait for one another
@@ -328,7 +333,7 @@ class CompiledFunction:
         return form
 
     def _difference(self, key: Any) -> str:
-        """In what a call differs from the ones of the form that was used last."""
+        """The difference between a call and those of the form that was used last."""
         last = self._forms[-1] if self._forms else None
         if last is None or not last.is_alive:
             return "an object that it was compiled for is gone each time"
@@ -349,7 +354,7 @@ class CompiledFunction:
         )
 
     def _trim(self) -> None:
-        """Lets go what is not kept: forms without a graph, and those used longest ago."""
+        """Drops forms without a graph, and the forms beyond the limit that were used longest ago."""
         counts = [len(f.compiled.kept()) if f.is_alive else 0 for f in self._forms]
         total, kept = 0, []
         for form, count in zip(reversed(self._forms), reversed(counts)):
@@ -365,13 +370,13 @@ class CompiledFunction:
 
     @property
     def traces(self) -> int:
-        """How often the function was traced."""
+        """The number of times that the function was traced."""
         with self._lock:
             return self._let_go + sum(f.traces for f in self._forms)
 
     @property
     def plans(self) -> List[CompiledPlan]:
-        """What a run takes, for each of the shapes that the function was compiled for.
+        """The memory and the time of a run, for each set of shapes that the function was compiled for.
 
         >>> import remat
         >>> f = remat.compile(lambda x: x * 2)
@@ -385,8 +390,8 @@ class CompiledFunction:
 
     @property
     def is_settled(self) -> bool:
-        """True once every form has its last plan. Under a budget a form begins with a plan for estimated times, and goes over
-        to one for measured times within some runs; results are the same.
+        """True once every form has its last plan. Under a budget a form begins with a plan for estimated times. After
+        some runs it changes to a plan for measured times. Results are the same.
         """
         with self._lock:
             return all(f.compiled.is_settled for f in self._forms if f.is_alive)
@@ -398,24 +403,27 @@ def compile(
 ) -> Any:
     """A function of tensors that is traced at its first call and then runs as one operation with a plan for its memory.
 
-    Also a decorator. Arguments and results are tensors and constants in lists, tuples, dictionaries and data classes. Parameters and
-    optimisers' state are read and updated by every call, and random keys drawn anew, so that a whole training step can be compiled.
-    `plans` says what a run takes.
+    Also a decorator. Arguments and results are tensors and constants in lists, tuples, dictionaries and data classes.
+    Every call reads and updates parameters and optimisers' state, and draws new random keys, so a whole training step
+    can be compiled. `plans` has the memory and the time of a run.
 
-    Whatever else the function reads, such as constants among its arguments, attributes, globals, lists, or whether gradients are
-    recorded, is looked at by every call: if it is not what it was, the function is traced again. What cannot be looked at is an error
-    that names it. The book has the table of both (compiled functions, functions of Python).
+    A call also compares all other values that the trace read: constants among the arguments, attributes, globals,
+    lists, and whether gradients are recorded. If one has changed, the function is traced again. A value that cannot be
+    compared is an error that names it. The book has tables of both (compiled functions, functions of Python).
 
     Parameters:
-        memory_budget: the most bytes of a run, as `Device` takes them; what does not fit is computed again. Unless given, what the
-            budget of the device leaves beside all else that is on it then.
-        level: of the passes over the graph, 0 to 3. At 3, for inference, they may change the last digits of results.
-        freeze: parameters that are only read become constants, so that passes can compute with them; for inference.
-        half: "float16" or "bfloat16" to store float32 values between operations as. Rounds them.
-        forms: how many compiled forms are kept; the one used longest ago goes first.
+        memory_budget: the most bytes of a run, in the forms that `Device` accepts. Values that do not fit are computed
+            again. By default, the part of the device's budget that other tensors leave free when the function is
+            planned.
+        level: the level of the passes over the graph, 0 to 3. Level 3 is for inference: passes may change the last
+            digits of results.
+        freeze: True, for inference, makes parameters that are only read constants, so that passes can compute with
+            them.
+        half: "float16" or "bfloat16", the dtype in which float32 values are stored between operations. It rounds them.
+        forms: the number of compiled forms that are kept. The form used longest ago is dropped first.
 
-    Errors: NoValueError, with the line, if the function reads a value; BudgetError if no plan fits; ValueError for what would happen
-    only while it is traced.
+    Errors: NoValueError, with the line, if the function reads a value; BudgetError if no plan fits; ValueError for
+    effects that would happen only during the trace.
 
     >>> import remat
     >>> @remat.compile

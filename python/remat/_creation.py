@@ -1,4 +1,4 @@
-"""Making tensors: of data, of numbers, of chance."""
+"""Functions that make tensors: from data, from numbers, from random keys."""
 from typing import Any, Optional, Sequence, Union
 
 from . import _functions, _remat
@@ -27,10 +27,11 @@ def _asarray(data: Any, device: Optional[Device] = None, dtype: Optional[DTypeLi
 
 
 def asarray(data: Any, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None) -> Tensor:
-    """A tensor of numbers, nested lists of them, a NumPy array, or what has `__dlpack__`; a tensor as it is.
+    """A tensor from numbers, nested lists of numbers, a NumPy array, or an object with `__dlpack__`. A tensor is
+    returned as it is.
 
     Without a dtype, Python's floats become float32, integers int64 and truth values bool; arrays keep theirs. Errors:
-    ValueError for ragged lists; TypeError for what holds no numbers.
+    ValueError for ragged lists; TypeError for data without numbers.
 
     >>> import remat
     >>> remat.asarray([[1, 2], [3, 4]])
@@ -43,7 +44,8 @@ def asarray(data: Any, dtype: Optional[DTypeLike] = None, device: Optional[Devic
 def tensor(
     data: Any, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None, requires_grad: bool = False
 ) -> Tensor:
-    """As `asarray`, always without history; with `requires_grad` a leaf, whose gradient `backward` accumulates.
+    """As `asarray`, but always without history. With `requires_grad` it is a leaf, whose gradient `backward`
+    accumulates.
 
     >>> import remat
     >>> x = remat.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -58,7 +60,8 @@ def tensor(
 
 
 def from_dlpack(x: Any, device: Optional[Device] = None) -> Tensor:
-    """A tensor with a copy of what lies behind an object's `__dlpack__`. Errors: BufferError for data that are not on the host.
+    """A tensor with a copy of the data of an object that has `__dlpack__`. Errors: BufferError for data that are not on
+    the host.
 
     A copy, since a tensor's bytes belong to its device's budget.
 
@@ -70,7 +73,7 @@ def from_dlpack(x: Any, device: Optional[Device] = None) -> Tensor:
 
 
 def full(shape: ShapeLike, fill_value: Number, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None) -> Tensor:
-    """A tensor of one number everywhere; the dtype is that of the number if none is given.
+    """A tensor with one number everywhere. Without `dtype` it has the dtype of the number.
 
     >>> import remat
     >>> remat.full((2, 2), 7).tolist()
@@ -102,7 +105,7 @@ def ones(*shape: Any, dtype: DTypeLike = "float32", device: Optional[Device] = N
 
 
 def empty(*shape: Any, dtype: DTypeLike = "float32", device: Optional[Device] = None) -> Tensor:
-    """Zeros: there is no memory here whose content is left to chance.
+    """Zeros. This library never gives memory with arbitrary content.
 
     >>> import remat
     >>> remat.empty(2).tolist()
@@ -112,7 +115,7 @@ def empty(*shape: Any, dtype: DTypeLike = "float32", device: Optional[Device] = 
 
 
 def full_like(x: Tensor, fill_value: Number, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None) -> Tensor:
-    """One number in the shape and, if none is given, the dtype and on the device of `x`.
+    """One number in the shape of `x`. Dtype and device are those of `x` unless given.
 
     >>> import remat
     >>> remat.full_like(remat.zeros(2), 3).tolist()
@@ -227,7 +230,8 @@ def randint(
     device: Optional[Device] = None,
     generator: Optional[Generator] = None,
 ) -> Tensor:
-    """Integers in `low .. high`, the end excluded; from 0 if only one number is given. A shape may be the second argument then.
+    """Integers in `low .. high`, the end excluded; from 0 if only one number is given. In that case the second argument
+    may be the shape.
 
     >>> import remat
     >>> x = remat.randint(6, size=100)
@@ -242,7 +246,7 @@ def randint(
 
 
 def randperm(n: int, device: Optional[Device] = None, generator: Optional[Generator] = None) -> Tensor:
-    """The numbers `0 .. n` in an order of chance.
+    """The numbers `0 .. n` in a random order.
 
     >>> import remat
     >>> sorted(remat.randperm(5).tolist())
@@ -254,7 +258,7 @@ def randperm(n: int, device: Optional[Device] = None, generator: Optional[Genera
 def rand_like(
     x: Tensor, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None, generator: Optional[Generator] = None
 ) -> Tensor:
-    """Uniform numbers in `0 .. 1` in the shape and, if none is given, the dtype and on the device of `x`.
+    """Uniform numbers in `0 .. 1` in the shape of `x`. Dtype and device are those of `x` unless given.
 
     >>> import remat
     >>> remat.rand_like(remat.zeros(2, 3)).shape
@@ -278,7 +282,7 @@ def randn_like(
 
 
 def from_numpy(a: Any) -> Tensor:
-    """A tensor with a copy of an array; what is written to one is not seen in the other.
+    """A tensor with a copy of an array. Writes to one do not change the other.
 
     >>> import numpy, remat
     >>> remat.from_numpy(numpy.ones(2)).dtype

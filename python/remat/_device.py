@@ -9,7 +9,7 @@ from ._trace import trace
 
 
 class MemoryReport:
-    """Where a device's bytes and milliseconds went, since it was opened or `reset_peak` was called.
+    """The use of a device's memory and time since it was opened or `reset_peak` was called.
 
     `str` of it is a table; in notebooks it shows as one with bars.
 
@@ -17,7 +17,7 @@ class MemoryReport:
         stats: counters by name: `peak_bytes`, `budget_bytes`, `evictions`, `recomputed_ops`, and others.
         peak_by_kind: pairs of a kind (`parameters`, `activations`) and its bytes at the peak, largest first.
         peak_by_op: pairs of an operator and the bytes that it made, at the peak.
-        recomputed: triples of an operator, how often it ran again, and the time in nanoseconds.
+        recomputed: triples of an operator, the number of times it ran again, and the time in nanoseconds.
 
     >>> import remat
     >>> device = remat.Device(budget="16MiB")
@@ -54,7 +54,8 @@ class MemoryReport:
         return f"<h4>{title}</h4><table>{''.join(rows)}</table>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: budget and peak, who held the bytes there, and what was evicted and computed again."""
+        """For notebooks: budget and peak, the values that held memory at the peak, and the values that were evicted and
+        computed again."""
         s = self.stats
         budget = "unlimited" if s["budget_bytes"] is None else size_text(s["budget_bytes"])
         head = f"<b>Budget {budget}, peak {size_text(s['peak_bytes'])}</b>"
@@ -69,7 +70,7 @@ class MemoryReport:
 
 
 def report(device: Device) -> MemoryReport:
-    """Where the bytes were at the peak, and what was evicted and computed again. Waits for the device.
+    """A report of the memory at the peak, and of values that were evicted and computed again. Waits for the device.
 
     >>> import remat
     >>> print(remat.Device(budget="16MiB").report())  # doctest: +ELLIPSIS

@@ -1,17 +1,17 @@
-"""What goes wrong, by kind: each class is also the built-in exception that a Python programmer expects there."""
+"""Errors by kind. Each class is also the built-in exception that a Python programmer expects in its place."""
 from typing import Any, Dict, List, Optional, Tuple
 
 
 class Error(Exception):
-    """An error of the library. `str` of it is for people; programs read the attributes.
+    """An error of the library. Its `str` is for people; programs read the attributes.
 
     Attributes:
-        kind: what went wrong, in a word: `"shape"`.
+        kind: the kind of the error in a word: `"shape"`.
         op: the operator or method that failed, or None.
         message: the text without operator and place.
-        file, line: where in the Python program the failing operation was asked for, or None; also if it failed later, on the
-            device.
-        scope: the part of the network in which it was asked for, or None.
+        file, line: the place in the Python program that asked for the failing operation, or None. Set even if it failed
+            later, on the device.
+        scope: the part of the network that asked for it, or None.
 
     >>> import remat
     >>> try:
@@ -42,7 +42,7 @@ class ShapeError(Error, ValueError):
 
 
 class DTypeError(Error, TypeError):
-    """A dtype that the operator does not take, or two that must agree and do not.
+    """A dtype that the operator does not support, or two dtypes that must agree and do not.
 
     >>> import remat
     >>> try:
@@ -106,13 +106,15 @@ class BudgetError(Error, MemoryError):
     """A memory budget that cannot be met.
 
     Attributes:
-        needed_bytes: what the operation needs at once.
+        needed_bytes: the bytes that the operation needs at once.
         budget_bytes: the budget in force.
-        least_bytes: no smaller budget can run this operation, in whatever way.
-        smallest_feasible_bytes: the smallest budget that is known to let it run; `remat.smallest_budget` finds that of a program.
-        is_of_run: the figures are those of a whole compiled run, not of one operation.
-        recompute_limit: where not the bytes but the work was too much, how many times that of the step it may be; else None.
-        pinned: who holds bytes that cannot be evicted, largest first: pairs of a name and bytes.
+        least_bytes: a lower bound: no smaller budget can run this operation in any way.
+        smallest_feasible_bytes: the smallest budget that is known to suffice for it. `remat.smallest_budget` finds that
+            of a program.
+        is_of_run: True if the figures are those of a whole compiled run, not of one operation.
+        recompute_limit: if the work and not the memory was too much, the limit on it, as a multiple of the step's; else
+            None.
+        pinned: the values that cannot be evicted, largest first: pairs of a name and bytes.
 
     >>> import remat
     >>> small = remat.Device(budget="64KiB")
@@ -195,7 +197,7 @@ class NotDifferentiableError(Error, RuntimeError):
 
 
 class NoValueError(Error, RuntimeError):
-    """A value that only exists at run time was asked for where none is known, as in a function that is being compiled.
+    """A value was read where none exists, as in a function that is being compiled or on a dry device.
 
     >>> import remat
     >>> x = remat.ones(2, device=remat.Device().dry())
@@ -238,7 +240,7 @@ _KINDS = {
 def _make(kind: str, text: str, facts: Dict[str, Any]) -> Error:
     """The exception of a kind; called by the compiled part."""
     shortfall = facts.pop("shortfall", None)
-    # what depends on an operation that lacked memory is told with the figures
+    # an operation that depends on one without enough memory reports its figures
     of = BudgetError if shortfall is not None else _KINDS.get(kind, InternalError)
     error = of(text)
     error.kind = kind

@@ -1,4 +1,4 @@
-"""Weights in files: safetensors, and what PyTorch's `torch.save` wrote."""
+"""Weights in files: safetensors, and files that PyTorch's `torch.save` wrote."""
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -12,11 +12,11 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 class StateDict(Dict[str, Tensor]):
-    """Tensors by name, as a file has them, and what else it says.
+    """Tensors by name, as a file has them, and the other values in the file.
 
     Attributes:
-        metadata: text by key of a safetensors file; every number and text beside the tensors of a file of PyTorch's (`"epoch"`,
-            `"optimizer.param_groups.0.lr"`).
+        metadata: text by key of a safetensors file; every number and text beside the tensors of a PyTorch file
+            (`"epoch"`, `"optimizer.param_groups.0.lr"`).
 
     >>> import remat
     >>> state = remat.StateDict({"w": remat.ones(2)}, metadata={"made": "today"})
@@ -32,9 +32,9 @@ class StateDict(Dict[str, Tensor]):
 def save(obj: Union[Module, Mapping[str, Any]], path: PathLike, metadata: Optional[Mapping[str, str]] = None) -> None:
     """Writes a module's state, or tensors by name, to a file of the safetensors format; names, shapes and dtypes are kept.
 
-    The file that was there is replaced when all of the new one is on the disk, so a reader sees one or the other. A training run is
-    saved by `Checkpoint.save`. Errors, after which the old file stays: IoError; TypeError for what is no tensor by name; what made a
-    tensor fail.
+    An old file is replaced only when all of the new one is on the disk, so a reader sees one or the other.
+    `Checkpoint.save` saves a training run. Errors, after which the old file stays: IoError; TypeError for values that
+    are no tensors by name; the failure of a tensor.
 
     >>> import os, remat, tempfile
     >>> net = remat.nn.Linear(2, 3)
@@ -61,11 +61,13 @@ def save(obj: Union[Module, Mapping[str, Any]], path: PathLike, metadata: Option
 
 
 def load(path: PathLike, device: Optional[Device] = None) -> StateDict:
-    """The tensors of a file by name: of the safetensors format, or one that PyTorch's `torch.save` wrote, which its first bytes tell.
+    """The tensors of a file by name. The file has the safetensors format, or PyTorch's `torch.save` wrote it; its first
+    bytes tell which.
 
-    Nothing of a file is run. Names of PyTorch's files are the keys and places on the way to a tensor, joined by dots:
-    `state_dict.layer1.weight`. Errors, naming file and tensor: IoError; FormatError for a file that is damaged or of another format;
-    DTypeError for a dtype that there is not (of PyTorch's files, complex and quantised numbers); BudgetError.
+    No code of a file is run. Names in PyTorch files are the keys and places on the way to a tensor, joined by dots:
+    `state_dict.layer1.weight`. Errors, naming file and tensor: IoError; FormatError for a file that is damaged or of
+    another format; DTypeError for a dtype that this library does not have (in PyTorch files, complex and quantised
+    numbers); BudgetError.
 
     >>> import os, remat, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +81,7 @@ def load(path: PathLike, device: Optional[Device] = None) -> StateDict:
 
 
 def load_torch(path: PathLike, device: Optional[Device] = None) -> StateDict:
-    """As `load`, of a file that PyTorch's `torch.save` wrote (`.pt`, `.pth`), and of no other. No PyTorch is needed.
+    """As `load`, but only for a file that PyTorch's `torch.save` wrote (`.pt`, `.pth`). PyTorch need not be installed.
 
     >>> import os, remat, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -104,13 +106,14 @@ def load_weights(
 ) -> Tuple[List[str], List[str]]:
     """Replaces a module's parameters and buffers by a file's, all of them or none. Floats are cast to the parameters' dtypes.
 
-    As `module.load_state_dict(remat.load(path))`, but one tensor at a time: the device holds no second copy of the file. `names`
-    says what the file's names are called here: one of `published_names()`, or rules, a line each, such as
-    `"backbone.{x*} -> {x}"`; see `NameMap` in the library. `within` takes the part of a file whose names begin so:
-    `"state_dict."`. Gives the names that were missing and those that were not expected, which are errors if `strict`.
+    As `module.load_state_dict(remat.load(path))`, but one tensor at a time: the device holds no second copy of the
+    file. `names` maps the file's names to the module's: one of `published_names()`, or rules, one a line, such as
+    `"backbone.{x*} -> {x}"`; see `NameMap` in the library. `within` selects the part of a file whose names begin with
+    it: `"state_dict."`. Returns the names that were missing and those that were not expected; they are errors if
+    `strict`.
 
-    Errors, after which nothing has changed: those of `load`; ArgumentError naming all that does not fit, each with the nearest name
-    of the other side; BudgetError.
+    Errors, after which nothing has changed: those of `load`; ArgumentError, which names every value that does not fit,
+    each with the nearest name of the other side; BudgetError.
 
     >>> import os, remat, tempfile
     >>> theirs, ours = remat.nn.Linear(2, 3), remat.nn.Linear(2, 3)

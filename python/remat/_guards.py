@@ -1,4 +1,4 @@
-"""Guards of compiled functions: places, and what they held."""
+"""Guards of compiled functions: places, and the values that they held."""
 import operator
 import types
 import weakref
@@ -11,13 +11,13 @@ from ._structure import same
 MISSING: Any = object()
 
 MOST = 1 << 16
-"""Places that are guarded for one form. More take longer to look at than the calls are worth."""
+"""The most places that are guarded for one form. More would take longer to check than compiled calls save."""
 
 MOST_BYTES = 1 << 20
-"""Bytes of arrays that are guarded for one form."""
+"""The most bytes of arrays that are guarded for one form."""
 
 class _Quick:
-    """The guards of dictionaries and lists, put so that a look at them runs no Python code: 3,000 places take 0.1 ms."""
+    """The guards of dictionaries and lists, in a form whose check runs no Python code: 3,000 places take 0.1 ms."""
 
     def __init__(self, dicts: Any, keys: Any, lists: Any, names_of_classes: Any, absent: Any):
         by_dict: Dict[int, Tuple[Any, List[Any], List[Any]]] = {}
@@ -40,10 +40,10 @@ class _Quick:
                 self._several[0].append(itemgetter(*names))
                 self._several[1].append(of)
                 self._several[2].extend(values)
-        # each attribute of those classes is guarded
+        # each attribute of these classes is guarded, so that their number says the rest
         self._sized = [*keys[0], *lists[0], *names_of_classes[1]]
         self._sizes = [len(before) for before in (*keys[1], *lists[1], *names_of_classes[2])]
-        # each entry of a dictionary is guarded, so that of one key its length says all
+        # each entry of a dictionary is guarded, so for one with a single key the length says the rest
         ordered = [(of, before) for of, before in zip(keys[0], keys[1]) if len(before) > 1 or isinstance(of, set)]
         self._ordered = [of for of, _ in ordered], [before for _, before in ordered]
         self._lists = lists[0], [*chain.from_iterable(lists[1])]
@@ -53,7 +53,7 @@ class _Quick:
         """True if each place has the same object. Errors: KeyError if it is not there."""
         dicts, keys, values = self._one
         gets, of, all_values = self._several
-        # to go over nothing takes as long as to look at ten places
+        # a loop over nothing takes as long as a check of ten places
         return (
             [*map(len, self._sized)] == self._sizes
             and (not dicts or all(map(is_, map(dict.__getitem__, dicts, keys), values)))
@@ -72,7 +72,7 @@ _own_dict, _mro, _content = attrgetter("__dict__"), attrgetter("__mro__"), attrg
 
 
 class Guards:
-    """Places, what they held, and how a person finds them."""
+    """Places, the values that they held, and the paths that name them for people."""
 
     def __init__(self) -> None:
         self._dicts: Tuple[List[Any], List[Any], List[Any], List[str]] = ([], [], [], [])
@@ -84,7 +84,7 @@ class Guards:
         self._bases: Tuple[List[type], List[Tuple[type, ...]], List[str]] = ([], [], [])
         self._absent: Tuple[List[Any], List[FrozenSet[str]], List[str], List[Any]] = ([], [], [], [])
         self._kinds: Tuple[List[Any], List[type], List[Any], List[str]] = ([], [], [], [])
-        # those that must not be kept alive: arguments
+        # objects that must not be kept alive: arguments
         self._weak_kinds: List[Tuple[Callable[[], Any], type, Any, str]] = []
         self._slots: List[Tuple[Any, str, List[Any], str]] = []
         self._bytes: List[Tuple[Any, bytes, str]] = []
@@ -107,13 +107,13 @@ class Guards:
         return True
 
     def entry(self, of: Any, key: Any, value: Any, path: str) -> None:
-        """An entry of a dictionary, or none."""
+        """An entry of a dictionary, or its absence."""
         if self._new((id(of), "entry", key), path):
             for part, new in zip(self._dicts, (of, key, value, path)):
                 part.append(new)
 
     def of_class(self, of: Any, name: str, value: Any, path: str) -> None:
-        """An attribute of a class itself, or none."""
+        """An attribute of the class itself, or its absence."""
         if self._new((id(of), "class", name), path):
             for part, new in zip(self._classes, (vars(of), name, value, path, of)):
                 part.append(new)
@@ -125,7 +125,7 @@ class Guards:
                 part.append(new)
 
     def keys(self, of: Any, path: str) -> None:
-        """Which keys a dictionary, or elements a set, has, in order."""
+        """The keys of a dictionary, or the elements of a set, in order."""
         if self._new((id(of), "keys"), path, len(of)):
             for part, new in zip(self._keys, (of, tuple(of), path)):
                 part.append(new)
@@ -137,13 +137,13 @@ class Guards:
                 part.append(new)
 
     def names_of_class(self, of: type, path: str) -> None:
-        """Which attributes a class itself has."""
+        """The names of the attributes of the class itself."""
         if self._new((id(of), "names"), path):
             for part, new in zip(self._names_of_classes, (of, vars(of), tuple(vars(of)), path)):
                 part.append(new)
 
     def bases(self, of: type, path: str) -> None:
-        """The classes that a class has attributes of."""
+        """The bases from which a class inherits attributes."""
         if self._new((id(of), "bases"), path, 0):
             for part, new in zip(self._bases, (of, of.__mro__, path)):
                 part.append(new)
@@ -156,7 +156,7 @@ class Guards:
                 part.append(new)
 
     def kind(self, of: Any, path: str, is_argument: bool) -> None:
-        """The class of an object with attributes, and the dictionary that these are in. An argument is not kept alive."""
+        """The class of an object with attributes, and the dictionary that holds them. An argument is not kept alive."""
         if not self._new((id(of), "kind"), path, 0):
             return
         if is_argument:
@@ -188,7 +188,7 @@ class Guards:
         self._bytes.append((of, view.tobytes(), path))
 
     def hold(self) -> bool:
-        """True if every place holds what it held."""
+        """True if every place holds the value that it held."""
         if self._quick is None:
             self._quick = _Quick(self._dicts, self._keys, self._lists, self._names_of_classes, self._absent)
         classes, names, attributes, _, _ = self._classes
@@ -213,7 +213,7 @@ class Guards:
         return self._broken_place() or self._broken_rest()
 
     def _broken_place(self) -> Optional[str]:
-        """As `broken`, and takes equal constants for those that were there, so that the next look is quick."""
+        """As `broken`. It also stores equal constants in place of the old ones, so that the next check is quick."""
         self._quick = None
         for of, key, values, paths in (self._dicts, self._classes[:4]):
             for i, (where, name, value) in enumerate(zip(of, key, values)):

@@ -1,7 +1,8 @@
-"""`x += y` and its kin, and what makes a tensor an array of the Python array API standard.
+"""`x += y` and similar statements, and the methods that make a tensor an array of the Python array API standard.
 
-Data never change under a tensor: as after `x[0] = 1`, the object has another value, and what was made of it before keeps the old
-one. Shape and dtype stay, as in NumPy: a result of a larger shape is a ValueError, one of another kind of dtype a TypeError.
+Data never change under a tensor: as after `x[0] = 1`, the object has another value, and results made from it before
+keep the old one. Shape and dtype stay, as in NumPy. A result of a larger shape is a ValueError, and one of another kind
+of dtype is a TypeError.
 """
 import operator
 from typing import Any, Optional
@@ -13,7 +14,8 @@ _cast = _remat._operators["cast"]
 
 
 def _kind(x: Tensor) -> int:
-    """What NumPy calls a kind: truth values, unsigned and signed integers, floats, in the order in which one holds another."""
+    """The kind of a dtype as in NumPy: truth values, unsigned integers, signed integers, floats. A later kind can hold
+    an earlier one."""
     name = x.dtype.name
     return 0 if name == "bool" else 1 if name.startswith("uint") else 2 if name.startswith("int") else 3
 
@@ -25,7 +27,7 @@ def _in_place(name: str, sign: str, apply: Any) -> Any:
             return y
         if y.dtype != x.dtype:
             if _kind(y) > _kind(x):
-                raise TypeError(f"`{sign}` of {x.dtype.name} gives {y.dtype.name}, which stays not in the tensor")
+                raise TypeError(f"`{sign}` of {x.dtype.name} gives {y.dtype.name}, which does not fit the tensor")
             y = _cast(y, x.dtype)
         x._become(y)
         return x
@@ -45,7 +47,8 @@ _SIGNS = {
 
 
 def _namespace(x: Tensor, *, api_version: Optional[str] = None) -> Any:
-    """The functions of the array API standard for this array, `remat.array_api`. Errors: ValueError for a version it has not.
+    """The functions of the array API standard for this array, `remat.array_api`. Errors: ValueError for a version that
+    it does not have.
 
     >>> import remat
     >>> remat.ones(1).__array_namespace__().__name__
@@ -59,7 +62,7 @@ def _namespace(x: Tensor, *, api_version: Optional[str] = None) -> Any:
 
 
 def _complex(x: Tensor) -> complex:
-    """The only element as a complex number of Python's."""
+    """The only element as a Python complex number."""
     return complex(x.item())
 
 

@@ -2,7 +2,7 @@
 import json
 from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
-# 16-bit floats have no format that every version of Python casts to
+# not every version of Python casts to a format of 16-bit floats
 _FORMATS = {
     "float16": "H", "bfloat16": "H", "float32": "f", "float64": "d", "bool": "?",
     "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
@@ -14,7 +14,7 @@ Operand = Tuple[str, Sequence[int], Union[bytes, bytearray]]
 def _view(operand: Operand) -> memoryview:
     dtype, shape, data = operand
     view, form = memoryview(data), _FORMATS[dtype]
-    # a view of no elements has no shape of its own
+    # a memory view without elements cannot have a shape
     return view.cast(form, list(shape)) if shape and len(data) else view.cast(form)
 
 

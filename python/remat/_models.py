@@ -1,4 +1,5 @@
-"""What `remat.onnx` and `remat.lite` share: descriptions of inputs and outputs, and how a function becomes a file."""
+"""Common parts of `remat.onnx` and `remat.lite`: descriptions of inputs and outputs, and the way from a function to a
+file."""
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _remat
@@ -16,10 +17,10 @@ class Port:
 
     Attributes:
         name: its name.
-        type: what the file says of it, as text: `float32 [batch, 3]`.
-        dtype: its dtype, or None if it is no tensor, or of a dtype that there is not.
-        shape: its extents, each a number, a name or None for one that is open; None if the rank is open, or it is no tensor.
-        has_default: an input with a default may be left out.
+        type: its type in the file, as text: `float32 [batch, 3]`.
+        dtype: its dtype, or None if it is no tensor or its dtype does not exist here.
+        shape: its extents, each a number, a name, or None for an open one. None if the rank is open or it is no tensor.
+        has_default: True for an input with a default, which may be left out.
     """
 
     def __init__(self, name: str, type: str, dtype: Optional[dtype], shape: Optional[List[Extent]], has_default: bool):
@@ -46,7 +47,7 @@ def is_text(x: Any) -> bool:
 
 
 def as_text(x: Any) -> Tuple[List[int], List[str]]:
-    """Strings with their shape: of a string, nested lists of them, or an array of NumPy's."""
+    """Strings with their shape, from a string, nested lists of strings, or a NumPy array."""
     if isinstance(x, str):
         return [], [x]
     if hasattr(x, "tolist"):
@@ -61,7 +62,7 @@ def as_text(x: Any) -> Tuple[List[int], List[str]]:
 
 
 def _nested(shape: Sequence[int], data: List[str]) -> Any:
-    """Strings as nested lists; one of no axes as itself."""
+    """Strings as nested lists; a string without axes as itself."""
     if not shape:
         return data[0]
     n = len(data) // max(shape[0], 1)
@@ -69,14 +70,14 @@ def _nested(shape: Sequence[int], data: List[str]) -> Any:
 
 
 def as_output(y: Any) -> Any:
-    """What the compiled part gives, with strings as nested lists."""
+    """An output of the compiled part, with strings as nested lists."""
     if isinstance(y, tuple):
         return _nested(*y)
     return [as_output(part) for part in y] if isinstance(y, list) else y
 
 
 class Traced:
-    """A function of tensors as one of lists of tensors, with its example inputs."""
+    """A function of tensors, with its example inputs, as a function of lists of tensors."""
 
     def __init__(
         self, f: Callable[..., Any], inputs: Sequence[Any], dynamic: Optional[Mapping[int, Mapping[int, str]]],
@@ -116,7 +117,7 @@ class Traced:
 
 
 def text_pairs(metadata: Optional[Mapping[str, str]]) -> List[Tuple[str, str]]:
-    """Metadata as pairs. Errors: TypeError for what is no text."""
+    """Metadata as pairs. Errors: TypeError for a key or a value that is no text."""
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"metadata are texts by key; there is {key!r}: {value!r}")

@@ -6,7 +6,7 @@ from ._support import plain
 
 
 class Schedule:
-    """A learning rate for each step, counted from 0: a value, without a position of its own.
+    """A learning rate for each step, counted from 0. A schedule is a value: it keeps no position.
 
     >>> import remat
     >>> s = remat.optim.cosine(lr=0.2, steps=100).after_warmup(10)
@@ -23,7 +23,7 @@ class Schedule:
         return self._schedule.at(step)
 
     def after_warmup(self, steps: int) -> "Schedule":
-        """This schedule behind so many steps in which the rate grows to its first."""
+        """This schedule after a warm-up of `steps` steps, in which the rate grows to its first value."""
         return Schedule({"warmup": {"steps": steps, "then": self._of}})
 
     def __reduce__(self) -> Any:
@@ -54,7 +54,7 @@ def step(lr: float, every: int, gamma: float) -> Schedule:
 
 
 def multi_step(lr: float, at: List[int], gamma: float) -> Schedule:
-    """`lr gamma^k`, where `k` of the milestones are at or before the step.
+    """`lr gamma^k`, where `k` is the number of milestones at or before the step.
 
     >>> import remat
     >>> [remat.optim.multi_step(1.0, at=[1, 3], gamma=0.5).at(i) for i in range(4)]
@@ -104,7 +104,7 @@ def polynomial(lr: float, end: float, steps: int, power: float) -> Schedule:
 
 
 def cosine_restarts(lr: float, steps: int, factor: int = 1, min: float = 0.0) -> Schedule:
-    """`cosine` over and over, each time over `factor` times as many steps (Loshchilov and Hutter, ICLR 2017, equation 5).
+    """`cosine` repeated, each time over `factor` times as many steps (Loshchilov and Hutter, ICLR 2017, equation 5).
 
     >>> import remat
     >>> [remat.optim.cosine_restarts(lr=1.0, steps=2, factor=3).at(i) for i in (0, 2, 8)]
@@ -117,9 +117,9 @@ def one_cycle(
     max_lr: float, steps: int, pct_start: float = 0.3, div_factor: float = 25.0, final_div_factor: float = 1e4,
     anneal_strategy: str = "cos", three_phase: bool = False,
 ) -> Schedule:
-    """From `max_lr / div_factor` up to `max_lr` and down to the first over `final_div_factor`, in one cycle (Smith and Topin, 2017), in
-    half waves of a cosine, or straight lines (`linear`). It is the rate of PyTorch's `OneCycleLR` alone: `lr_scheduler.OneCycleLR`
-    cycles the momentum with it.
+    """One cycle of the rate (Smith and Topin, 2017): from `max_lr / div_factor` up to `max_lr`, then down to the first
+    rate divided by `final_div_factor`. The rate moves in half waves of a cosine, or in straight lines (`linear`). It is
+    only the rate of PyTorch's `OneCycleLR`: `lr_scheduler.OneCycleLR` cycles the momentum too.
 
     >>> import remat
     >>> s = remat.optim.one_cycle(max_lr=1.0, steps=10, pct_start=0.5)
@@ -146,7 +146,7 @@ def inverse_sqrt(lr: float, warmup: int) -> Schedule:
 
 
 def chained(schedules: List[Schedule]) -> Schedule:
-    """The product of all: give those beyond the first an `lr` of 1.
+    """The product of all schedules. Give all but the first an `lr` of 1.
 
     >>> import remat
     >>> remat.optim.chained([remat.optim.constant(0.5), remat.optim.exponential(1.0, 0.5)]).at(1)
@@ -156,7 +156,7 @@ def chained(schedules: List[Schedule]) -> Schedule:
 
 
 def sequential(schedules: List[Schedule], milestones: List[int]) -> Schedule:
-    """One after the other, each from its beginning: the next one begins at the next of the milestones.
+    """One schedule after the other, each from its beginning. At each milestone the next one begins.
 
     >>> import remat
     >>> s = remat.optim.sequential([remat.optim.constant(3.0), remat.optim.constant(1.0)], [2])
@@ -167,8 +167,9 @@ def sequential(schedules: List[Schedule], milestones: List[int]) -> Schedule:
 
 
 class Plateau:
-    """A learning rate that shrinks where a measurement does not improve, as PyTorch's `ReduceLROnPlateau`, and with figures below 0 as
-    with others, as `lr_scheduler.ReduceLROnPlateau`. Errors: ArgumentError for a factor that is not at least 0 and below 1.
+    """A learning rate that shrinks when a measurement does not improve, as PyTorch's `ReduceLROnPlateau`. It treats
+    figures below 0 as `lr_scheduler.ReduceLROnPlateau` here does. Errors: ArgumentError for a factor that is not at
+    least 0 and below 1.
 
     >>> import remat
     >>> plateau = remat.optim.Plateau(lr=1.0, factor=0.5, patience=0)
@@ -199,14 +200,14 @@ class Plateau:
         return self._of.best
 
     def observe(self, measured: float) -> float:
-        """Takes a measurement and gives the learning rate from now on. A NaN is no better than any."""
+        """Takes a measurement, and returns the learning rate from now on. A NaN never counts as an improvement."""
         return self._of.observe(measured)
 
     def state_dict(self) -> Dict[str, Any]:
-        """Options and position, for `load_state_dict`, which may be the `user` of a `Checkpoint`."""
+        """Options and position, for `load_state_dict`. They may be the `user` of a `Checkpoint`."""
         state: Dict[str, Any] = self._of.get_state()
         return state
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave. Errors: ValueError."""
+        """Goes on from a state that `state_dict` returned. Errors: ValueError."""
         self._of.set_state(state)

@@ -1,4 +1,4 @@
-"""What stands around the tensors of a compiled function's arguments and results."""
+"""The structures that hold the tensors of a compiled function's arguments and results."""
 import collections
 import copy
 import dataclasses
@@ -14,14 +14,15 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from ._remat import Device, Parameter, Tensor, dtype
 
-# immutable, and equal to nothing else of their type unless they are the same
+# immutable types whose values are equal only if they are the same
 EXACT = (type(None), bool, int, str, bytes, type(Ellipsis), type(NotImplemented), dtype, Device)
-# immutable, with an equality of their own
+# immutable types that define their own equality
 _EQUAL = (fractions.Fraction, datetime.date, datetime.time, datetime.timedelta, pathlib.PurePath, uuid.UUID, range)
 
 
 def constant(x: Any) -> Any:
-    """What tells a constant from every other one: its type and its bits. None for what is no constant."""
+    """A key that distinguishes a constant from every other: its type and its bits. None for an object that is no
+    constant."""
     kind = type(x)
     if kind in EXACT:
         return (kind, x)
@@ -44,7 +45,7 @@ def constant(x: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """True for one object, and for constants, and tuples of them, that no function tells apart."""
+    """True if both are one object, or constants or tuples of constants that no function can tell apart."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -56,7 +57,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _is_record(x: Any) -> bool:
-    # a module that is one is told by identity, as every other
+    # a module that is a data class is compared by identity, as every module
     return dataclasses.is_dataclass(x) and not isinstance(x, type) and not hasattr(type(x), "_library_state")
 
 
@@ -65,7 +66,8 @@ def _fields(x: Any) -> List[Tuple[str, Any]]:
 
 
 class Described:
-    """What a form depends on of some arguments: their structure, as a key, the tensors, and what is told by identity alone."""
+    """The properties of arguments on which a form depends: their structure as a key, the tensors, and the objects that
+    are compared by identity."""
 
     def __init__(self, tensors: Tuple[Tensor, ...] = ()):
         self.tensors: List[Tensor] = list(tensors)
@@ -75,7 +77,8 @@ class Described:
         self._at: Dict[int, int] = {id(t): i for i, t in enumerate(tensors)}
 
     def key(self, x: Any) -> Any:
-        """The structure of `x` as a key. One tensor that stands in two places is one. Errors: TypeError for an array."""
+        """The structure of `x` as a key. A tensor that stands in two places counts once. Errors: TypeError for an
+        array."""
         kind = type(x)
         if kind in EXACT:
             return (kind, x)
@@ -110,7 +113,8 @@ class Described:
 
 
 def replaced(x: Any, tensor: Callable[[Tensor], Any]) -> Any:
-    """`x` in new lists, tuples, dictionaries and data classes of the same types, with `tensor` of each tensor in its place."""
+    """`x` in new lists, tuples, dictionaries and data classes of the same types. `tensor(t)` takes the place of each
+    tensor `t`."""
     if isinstance(x, Tensor):
         return tensor(x)
     again = lambda part: replaced(part, tensor)  # noqa: E731
@@ -118,7 +122,8 @@ def replaced(x: Any, tensor: Callable[[Tensor], Any]) -> Any:
 
 
 def rebuilt(x: Any, again: Callable[[Any], Any]) -> Any:
-    """A container of the type of `x` with `again` of each of its parts; what is no container is itself."""
+    """A container of the type of `x`, with `again(part)` in the place of each part. An object that is no container is
+    returned as it is."""
     kind = type(x)
     if kind is list or kind is tuple:
         return kind(map(again, x))
@@ -151,11 +156,12 @@ def rebuilt(x: Any, again: Callable[[Any], Any]) -> Any:
 
 
 class Results:
-    """How what a trace returned is made of the tensors of a run."""
+    """How to make the result that a trace returned from the tensors of a run."""
 
     def __init__(self, y: Any, given: Tuple[Tensor, ...], is_own: Callable[[Tensor], bool], is_known: Callable[[Any], bool]):
-        """Of the result `y` of a function whose arguments have the tensors `given`. `is_own` is true for a tensor that the function
-        made, `is_known` for an object that was there before. Errors: TypeError for what every call would have to make anew."""
+        """Takes the result `y` of a function whose arguments have the tensors `given`. `is_own` is true for a tensor
+        that the function made, and `is_known` for an object that existed before. Errors: TypeError for an object that
+        every call would have to make anew."""
         self.tensors: List[Tensor] = []
         self._is_own, self._is_known = is_own, is_known
         self._given = {id(t): i for i, t in enumerate(given)}
@@ -180,7 +186,7 @@ class Results:
 
         if isinstance(y, (list, tuple, dict, set, collections.deque)) or _is_record(y):
             rebuilt(y, note)
-            # without the tensors of the trace: what holds them is filled in anew by every call
+            # without the tensors of the trace: every call fills in the containers that hold them
             return ("parts", rebuilt(y, lambda part: None), parts)
         array = hasattr(y, "__array_interface__") and hasattr(type(y), "__len__")
         if array:
@@ -194,7 +200,7 @@ class Results:
         )
 
     def forget_trace(self) -> None:
-        """Lets go of everything that is needed while the function is traced alone."""
+        """Drops everything that is needed only while the function is traced."""
         self.tensors, self._given, self._at = [], {}, {}
         self._is_own = self._is_known = lambda _: False
 
@@ -227,6 +233,6 @@ def _collect(x: Any, found: List[Tensor]) -> Any:
 def tensors_in(x: Any) -> List[Tensor]:
     """The tensors in lists, tuples, dictionaries and data classes, in order."""
     found: List[Tensor] = []
-    # no function that refers to itself: it would keep the tensors of a trace until the collector comes
+    # not a nested recursive function: it would keep the tensors of a trace until the garbage collector runs
     _collect(x, found)
     return found

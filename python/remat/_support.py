@@ -1,4 +1,4 @@
-"""What the parts of the package share: types of arguments, the default device and generator."""
+"""Common parts of the package: types of arguments, the default device and the default generator."""
 import atexit
 import os
 import sys
@@ -16,13 +16,13 @@ Extents = Union[int, Sequence[int]]
 DTypeLike = Union[dtype, str, type, Any]
 
 REQUIRED: Any = object()
-"""The default of an argument that has none, but stands behind one that has."""
+"""The default of a required argument that stands behind one with a default."""
 
 _remat.set_library_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
 
 class _UnreadFailure(Exception):
-    """Raised where the interpreter, which is about to end, writes out what is left: so its exit code is not 0."""
+    """Raised when the ending interpreter flushes its output, so that the exit code is not 0."""
 
 
 class _Ending:
@@ -43,10 +43,10 @@ class _Ending:
 
 
 def _end() -> None:
-    """Closes the devices, and tells what failed on them and nobody read.
+    """Closes the devices, and reports failures on them that no call has reported.
 
-    A process that ends by an exception says so already: the devices of several ranks are not waited for then, nor those that Ctrl-C
-    was to end.
+    A process that ends by an exception has reported that already. It does not wait for devices of several ranks then,
+    and after Ctrl-C it waits for no device.
     """
     raised = getattr(sys, "last_type", None)
     failures: List[str] = []
@@ -61,7 +61,7 @@ def _end() -> None:
             if not issubclass(of.exc_type, _UnreadFailure):
                 before(of)
 
-        # the one way to an exit code from here: Python ends with 120 if it cannot write out its standard output
+        # the only way to set an exit code from here: Python ends with 120 if it cannot flush its standard output
         sys.unraisablehook, sys.stdout = hook, _Ending(sys.stdout)  # type: ignore[assignment]
     _remat.exiting()
     _remat.end_mpi()
@@ -75,7 +75,7 @@ _generator = Generator(0)
 
 
 class _Own(threading.local):
-    """What a thread that is a rank has in the place of what threads share."""
+    """The default device and generator of a thread that is a rank. Other threads share theirs."""
 
     is_rank = False
     device: Optional[Device] = None
@@ -86,7 +86,7 @@ _own = _Own()
 
 
 def begin_rank() -> None:
-    """Lets this thread be a rank: its default device and generator are its own."""
+    """Makes this thread a rank, with a default device and a default generator of its own."""
     _own.is_rank, _own.device, _own.generator = True, None, Generator(0)
 
 
@@ -100,7 +100,7 @@ def size_text(n: float) -> str:
 
 
 def plain(x: Any) -> Any:
-    """A number of NumPy's, or a tensor of one number, as Python's; everything else as it is."""
+    """A NumPy number, or a tensor of one element, as a Python number. Everything else as it is."""
     return x.item() if getattr(x, "shape", None) == () and hasattr(x, "item") else x
 
 
@@ -125,7 +125,7 @@ def default_device(device: Optional[Device] = None) -> Device:
 
 
 def get_default_device() -> Device:
-    """The device on which tensors are made that name none.
+    """The device of tensors that are made without naming one.
 
     >>> import remat
     >>> remat.get_default_device() == remat.zeros(1).device
@@ -135,7 +135,7 @@ def get_default_device() -> Device:
 
 
 def set_default_device(device: Optional[Device]) -> None:
-    """Lets tensors be made on `device` where none is named; None for a new one at the next use.
+    """Makes `device` the device of tensors that name none. With None, the next use opens a new one.
 
     >>> import remat
     >>> before = remat.get_default_device()
@@ -153,7 +153,7 @@ def set_default_device(device: Optional[Device]) -> None:
 
 
 def replace_default_device(device: Optional[Device]) -> Optional[Device]:
-    """As `set_default_device`; the one before, which may not have been opened."""
+    """As `set_default_device`. Returns the device before, or None if it was not opened."""
     global _default
     if _own.is_rank:
         before, _own.device = _own.device, device
@@ -164,12 +164,12 @@ def replace_default_device(device: Optional[Device]) -> Optional[Device]:
 
 
 def default_generator() -> Generator:
-    """The generator of layers and random functions that are given none."""
+    """The generator of layers and random functions that name none."""
     return _generator if _own.generator is None else _own.generator
 
 
 def manual_seed(seed: int) -> Generator:
-    """Lets the default generator begin anew.
+    """Restarts the default generator with a seed.
 
     >>> import remat
     >>> _ = remat.manual_seed(3); a = remat.rand(2).tolist()

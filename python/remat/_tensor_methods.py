@@ -1,4 +1,4 @@
-"""Methods of `Tensor` that are Python's habit: several forms of arguments, other libraries' arrays, copies."""
+"""Methods of `Tensor` that follow Python's conventions: several forms of arguments, other libraries' arrays, copies."""
 from typing import Any, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _functions, _layers, _remat, _vision
@@ -30,7 +30,7 @@ def view_as(x: Tensor, other: Tensor) -> Tensor:
 
 
 def contiguous(x: Tensor) -> Tensor:
-    """The tensor: how its elements lie is the device's affair, and `view` takes any.
+    """The tensor itself. The device decides how elements lie in memory, and `view` accepts every layout.
 
     >>> import remat
     >>> remat.zeros(2, 3).T.contiguous().view(6).shape
@@ -40,7 +40,7 @@ def contiguous(x: Tensor) -> Tensor:
 
 
 def expand(x: Tensor, *shape: Any) -> Tensor:
-    """Repeated along axes of extent 1 and new leading axes; -1 keeps an extent. Errors: ShapeError.
+    """The tensor repeated along axes of extent 1 and along new leading axes; -1 keeps an extent. Errors: ShapeError.
 
     >>> import remat
     >>> remat.zeros(2, 1).expand(3, -1, 4).shape
@@ -90,9 +90,10 @@ def astype(x: Tensor, dtype: DTypeLike, copy: bool = True) -> Tensor:
 
 
 def clip(x: Tensor, min: Optional[Number] = None, max: Optional[Number] = None) -> Tensor:
-    """Elements below `min` become it, those above `max` that; either may be missing. Errors: ArgumentError if `min > max`.
+    """Elements below `min` become `min`, and elements above `max` become `max`. Either bound may be missing. Errors:
+    ArgumentError if `min > max`.
 
-    Integers between bounds of which one is a float become floats, as in NumPy and PyTorch.
+    If a bound is a float, integers become floats, as in NumPy and PyTorch.
 
     >>> import remat
     >>> remat.tensor([-3.0, 0.5, 9.0]).clip(-1, 2).tolist()
@@ -119,8 +120,8 @@ def norm(
 ) -> Tensor:
     """The `p`-norm over axes, or of all elements: by default the Euclidean one, whose squares overflow in no dtype.
 
-    As in NumPy and PyTorch the order stands before the axes. `p` is a number (0 counts what is not 0), infinity, "fro" or "nuc", which
-    is of matrices. Where the norm is 0 its gradient is 0. Errors: AxisError, DTypeError.
+    As in NumPy and PyTorch the order stands before the axes. `p` is a number (0 counts the elements that are not 0),
+    infinity, "fro", or for matrices "nuc". Where the norm is 0 its gradient is 0. Errors: AxisError, DTypeError.
 
     >>> import remat
     >>> x = remat.tensor([[3.0, 4.0], [0.0, 1.0]])
@@ -148,8 +149,9 @@ def tensordot(
 ) -> Tensor:
     """The sum of the products of elements over axes: the last `axes` of `x` with the first of `b`, or those that a pair names.
 
-    As in NumPy and PyTorch a pair holds the axes of `x` and the axes of `b`, each a number or a sequence. The axes of `x` that stay come
-    first. Errors: ValueError for axes that are no such pair; AxisError, ShapeError, DTypeError.
+    As in NumPy and PyTorch a pair holds the axes of `x` and the axes of `b`, each a number or a sequence. In the result
+    the remaining axes of `x` come first. Errors: ValueError for axes that are no such pair; AxisError, ShapeError,
+    DTypeError.
 
     >>> import remat
     >>> a, b = remat.ones(2, 3, 4), remat.ones(3, 4, 5)
@@ -172,7 +174,7 @@ def tensordot(
 
 
 def to(x: Tensor, *args: Any, dtype: Optional[DTypeLike] = None, device: Optional[Device] = None) -> Tensor:
-    """The tensor as another dtype, on another device, or both; itself where nothing changes.
+    """The tensor in another dtype, on another device, or both. The tensor itself if nothing changes.
 
     >>> import remat
     >>> remat.ones(1).to("float64").dtype, remat.ones(1).to(remat.get_default_device()).shape
@@ -199,7 +201,8 @@ def to_device(x: Tensor, device: Device, stream: None = None) -> Tensor:
 
 
 def numpy(x: Tensor) -> Any:
-    """A NumPy array with a copy of the value, that may be written to. Waits. Errors: TypeError for bfloat16 without ml_dtypes.
+    """A NumPy array with a copy of the value, which may be written to. Waits. Errors: TypeError for bfloat16 without
+    ml_dtypes.
 
     >>> import remat
     >>> remat.arange(3).numpy()
@@ -240,7 +243,7 @@ def tobytes(x: Tensor) -> bytes:
 
 
 def clone(x: Tensor) -> Tensor:
-    """Another object of the same value and history; assignment to a part of one does not change the other.
+    """Another object with the same value and history. An assignment to a part of one does not change the other.
 
     >>> import remat
     >>> x = remat.zeros(2); y = x.clone(); y[0] = 1
@@ -252,7 +255,7 @@ def clone(x: Tensor) -> Tensor:
 
 
 def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
-    """Makes this tensor a leaf, whose gradient `backward` accumulates, and gives it.
+    """Makes this tensor a leaf, whose gradient `backward` accumulates. Returns the tensor.
 
     >>> import remat
     >>> remat.ones(2).requires_grad_().requires_grad
@@ -263,7 +266,7 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
 
 
 def _device_of(x: Tensor) -> Device:
-    """The device it lies on."""
+    """The device that holds the tensor."""
     return x._device()
 
 
@@ -296,7 +299,7 @@ def _rebuild(data: bytes, shape: Tuple[int, ...], dtype: str, requires_grad: boo
 
 
 def _reduce(x: Tensor) -> Any:
-    """Pickled as value: a copy lies on the default device of whoever reads it."""
+    """Pickles the value. The copy lies on the default device of the program that reads it."""
     return _rebuild, (tobytes(x), x.shape, x.dtype.name, x.is_leaf and x.requires_grad)
 
 
@@ -317,9 +320,9 @@ def _deepcopy(x: Tensor, memo: Any) -> Tensor:
 
 
 def split(x: Tensor, indices_or_sections: Any, axis: int = 0) -> List[Tensor]:
-    """Parts along an axis: so many equal ones, or cut before each of the indices, as NumPy's `split`.
+    """Parts along an axis, as NumPy's `split`: a number of equal parts, or parts cut before each of the indices.
 
-    PyTorch's `split`, of sizes, is `split_with_sizes`. Errors: ValueError if the parts are not equal.
+    PyTorch's `split`, which takes sizes, is `split_with_sizes`. Errors: ValueError if the parts are not equal.
 
     >>> import remat
     >>> [p.tolist() for p in remat.arange(5).split([2, 3])]
@@ -337,7 +340,7 @@ def split(x: Tensor, indices_or_sections: Any, axis: int = 0) -> List[Tensor]:
 
 
 def sort(x: Tensor, axis: int = -1, descending: bool = False, *, dim: Optional[int] = None) -> Tensor:
-    """The elements in order along an axis, equal ones in the order in which they were. `argsort` gives their places.
+    """The elements in order along an axis. Equal elements keep their order. `argsort` gives the places.
 
     >>> import remat
     >>> remat.tensor([3, 1, 2]).sort().tolist()
@@ -347,7 +350,7 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False, *, dim: Optional[i
 
 
 def cummax(x: Tensor, axis: int = 0, *, dim: Optional[int] = None) -> Tensor:
-    """The largest so far along an axis.
+    """The largest element so far along an axis.
 
     >>> import remat
     >>> remat.tensor([1, 3, 2]).cummax().tolist()
@@ -357,7 +360,7 @@ def cummax(x: Tensor, axis: int = 0, *, dim: Optional[int] = None) -> Tensor:
 
 
 def cummin(x: Tensor, axis: int = 0, *, dim: Optional[int] = None) -> Tensor:
-    """The smallest so far along an axis.
+    """The smallest element so far along an axis.
 
     >>> import remat
     >>> remat.tensor([3, 1, 2]).cummin().tolist()
@@ -382,7 +385,7 @@ def conv2d(
 def conv1d(
     x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Tensor:
-    """As `conv2d` over one axis: `x: [n, in, l]`.
+    """As `conv2d`, over one axis: `x: [n, in, l]`.
 
     >>> import remat
     >>> remat.ones(1, 1, 4).conv1d(remat.ones(1, 1, 3)).tolist()
@@ -395,7 +398,7 @@ def conv1d(
 def conv3d(
     x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Tensor:
-    """As `conv2d` over three axes: `x: [n, in, d, h, w]`.
+    """As `conv2d`, over three axes: `x: [n, in, d, h, w]`.
 
     >>> import remat
     >>> remat.ones(1, 1, 2, 2, 2).conv3d(remat.ones(1, 1, 2, 2, 2)).tolist()
@@ -497,10 +500,11 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """`softmax(scale q k^T) v` for `q: [n, heads, t, d]`, or without axes in front, with `scale = 1 / sqrt(d)` unless it is given.
 
-    A mask of truth values is true where a query sees a key; one of floats is added to the scores; it broadcasts to
-    `[n, heads, tq, tk]`. There may be fewer heads of keys and values than of queries, which divide them. With `dropout_p`, weights are
-    dropped by a key of `generator` or of the default one. The weights are in memory in tiles only, unless the mask needs a gradient.
-    Errors: DTypeError, AxisError, ShapeError; ArgumentError for a probability outside of `0 .. 1`.
+    A mask of truth values is true where a query sees a key; a mask of floats is added to the scores. It broadcasts to
+    `[n, heads, tq, tk]`. Keys and values may have fewer heads than queries; their number must divide that of the
+    queries. With `dropout_p`, a key of `generator` or of the default one decides which weights are dropped. Only tiles
+    of the weights are in memory, unless the mask needs a gradient. Errors: DTypeError, AxisError, ShapeError;
+    ArgumentError for a probability outside of `0 .. 1`.
 
     >>> import remat
     >>> q = remat.rand(1, 2, 3, 4)
@@ -510,7 +514,7 @@ def scaled_dot_product_attention(
     lead = max(4 - query.ndim, 0)
     if lead:
         query, key, value = (_functions.unflatten(x, 0, (1,) * lead + x.shape[:1]) for x in (query, key, value))
-    # the library has the heads behind the time, as projections give them
+    # the library has the axis of heads behind that of time, as projections give them
     q, k, v = (_t["transpose"](x, 1, 2) for x in (query, key, value))
     is_bool = attn_mask is not None and attn_mask.dtype.name == "bool"
     mask, bias = (attn_mask, None) if is_bool else (None, attn_mask)

@@ -1,4 +1,4 @@
-"""What ran on a device and when, as a file for Perfetto and as a picture in notebooks."""
+"""Recordings of the work of a device over time, as a file for Perfetto and as a picture in notebooks."""
 import html
 import json
 import os
@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 from ._remat import Device
 from ._support import size_text
 
-# what the lanes of a recording are called in the picture, and their colours
+# the names and colours of a recording's lanes in the picture
 _LANES = [
     ("execution", "compute", "#4a7fb5"),
     ("recomputation", "computed again", "#d9822b"),
@@ -21,7 +21,7 @@ class Trace:
     """A recording of a device, which `device.trace()` makes. In notebooks it shows as a timeline.
 
     Attributes:
-        events: what happened, in Chrome's trace event format (times in microseconds).
+        events: the recorded events in Chrome's trace event format (times in microseconds).
         budget_bytes: the budget, or None.
         memory: pairs of a time in microseconds and the bytes in use from then on.
 
@@ -48,7 +48,7 @@ class Trace:
         try:
             self._text = self._device._stop_trace()
         except Exception:
-            # what ended the block says more than what it left queued
+            # an exception that ended the block says more than a failure of work that it left queued
             if kind is None:
                 raise
             return
@@ -79,7 +79,7 @@ class Trace:
         return f"Trace({len(spans)} operations, {again} of them again, peak {size_text(peak)})"
 
     def _repr_html_(self) -> str:
-        """A picture: the bytes in use over time with the budget, and below when what ran."""
+        """A picture of the bytes in use over time with the budget, and below it of the work that ran."""
         spans = self._spans()
         times = [t for t, _ in self.memory] + [e["ts"] for e in spans] + [e["ts"] + e["dur"] for e in spans]
         if not times:
@@ -106,7 +106,7 @@ class Trace:
         points, in_use, last = [f"{_LABELS},{_HEIGHT}"], 0, None
         for at, now in self.memory:
             x = round(_LABELS + (at - begin) * scale, 1)
-            # of the changes within a pixel's tenth the largest is drawn: a peak must not be lost
+            # only the largest of all changes within a tenth of a pixel is drawn, so that no peak is lost
             if x == last:
                 points[-1] = f"{x},{y(max(in_use, now)):.1f}"
             else:
@@ -125,7 +125,7 @@ class Trace:
 
 
 def _bars(spans: List[Dict[str, Any]], begin: float, scale: float, y: float, colour: str) -> str:
-    """Spans as bars; those too close to be told apart are one."""
+    """Spans as bars. Spans too close to distinguish are drawn as one."""
     bars: List[Tuple[float, float, str]] = []
     for e in sorted(spans, key=lambda e: e["ts"]):
         start = _LABELS + (e["ts"] - begin) * scale
@@ -142,7 +142,7 @@ def _bars(spans: List[Dict[str, Any]], begin: float, scale: float, y: float, col
 
 
 def trace(device: Device) -> Trace:
-    """Records what runs on the device within a `with` block, and the bytes in use. One recording at a time.
+    """Records the work of the device within a `with` block, and the bytes in use. Only one recording runs at a time.
 
     >>> import remat
     >>> device = remat.Device()

@@ -9,7 +9,7 @@ _t = _remat._operators
 
 
 _OWN_MODES = {"nearest-exact": "nearest_exact", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
-"""The library's names of PyTorch's modes."""
+"""The library's names for PyTorch's modes."""
 
 
 def interpolate(
@@ -23,12 +23,13 @@ def interpolate(
 ) -> Tensor:
     """An image of another size: `[n, c, size..]` of one to three spatial axes, to extents `size` or `scale_factor` times as large.
 
-    Modes are "nearest", "nearest_exact" (PyTorch writes "nearest-exact"), "linear" (also "bilinear", "trilinear"), "cubic"
-    ("bicubic") and "area". The nearest ones take any dtype, the others floats. `align_corners` lays the middles of the corner pixels
-    on one another, `antialias` smooths what is made smaller; both are of linear and cubic ones.
+    Modes are "nearest", "nearest_exact" (PyTorch writes "nearest-exact"), "linear" (also "bilinear", "trilinear"),
+    "cubic" ("bicubic") and "area". The nearest modes take any dtype, the others floats. `align_corners` puts the
+    middles of the corner pixels on one another. `antialias` smooths an image that is made smaller. Both are for linear
+    and cubic modes.
 
-    Errors: AxisError for another rank; DTypeError; ShapeError for another number of extents; ValueError for both or none of size and
-    factor, and for options that a mode has not.
+    Errors: AxisError for another rank; DTypeError; ShapeError for another number of extents; ValueError for both or
+    none of size and factor, and for options that a mode does not have.
 
     >>> import remat
     >>> x = remat.tensor([[[0.0, 4.0]]])

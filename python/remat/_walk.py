@@ -1,12 +1,13 @@
-"""What a traced function read beside its arguments, and whether that is still as it was.
+"""The values that a traced function read beside its arguments, and guards that tell whether they have changed.
 
-While the function is traced, the code that runs is noted, with the names that it has: of globals, and of attributes. From the function,
-its closure, those globals and its arguments, the objects are walked that those names lead to. Each place on the way (an entry of a
-dictionary, an element of a list, a cell of a closure) is guarded: it holds the same object, or a constant of the same type and bits.
-Which object is called by a name that no code had cannot matter, so an attribute that is set and not read makes nothing new. Where code
-goes on without an attribute that it does not find, that the attribute is not there is guarded as well.
+The trace notes the code that runs, with the names of globals and attributes in it. The walk begins at the function, its
+closure, these globals and its arguments, and visits every object that the names lead to. It guards each place on the
+way (an entry of a dictionary, an element of a list, a cell of a closure): the place must hold the same object, or a
+constant of the same type and bits. A name that no code has cannot matter, so a new attribute that is never read causes
+no new trace. If code goes on without an attribute that it does not find, the walk also guards the attribute's absence.
 
-Values of tensors are not guarded here: a parameter is a state, and the compiled part has the versions of other tensors.
+The walk does not guard values of tensors: a parameter is a state, and the compiled part knows the versions of other
+tensors.
 """
 import array
 import builtins
@@ -36,12 +37,12 @@ def _is_special(name: str) -> bool:
 
 
 def _is_asked_in_need(kind: type) -> bool:
-    """True for a class of the program whose objects give attributes that they do not have."""
+    """True for a class of the program that computes missing attributes of its objects."""
     return any("__getattr__" in vars(c) and not is_library(c.__module__) for c in kind.__mro__)
 
 
 class Walk:
-    """Finds what some code reads, from the objects where it begins."""
+    """Finds the objects that some code reads, from given first objects on."""
 
     def __init__(self, watch: Watch, arguments: List[Any]):
         self._codes, self._imported = watch.codes, watch.imported
@@ -58,18 +59,19 @@ class Walk:
     def _begin(self) -> None:
         self.guards = Guards()
         self._known: Dict[int, Any] = {}
-        # those that were come by on a way that the code takes for certain
+        # objects on paths that the code certainly takes
         self._certain: Set[int] = set()
         self._tensors: Set[int] = set()
         self._walked: Set[types.CodeType] = set()
         self._stack: List[Tuple[Any, str, bool]] = []
-        # what was met on the way and reads attributes by names that no code has
+        # names of attributes that objects on the way read, and that no code has
         self._found_names: Set[str] = set()
         self._is_certain = True
         self._found_text = self._found_globals = False
 
     def begins_again(self) -> bool:
-        """True if what was met on the way reads attributes that were not looked at before; nothing is walked then, and all is to be."""
+        """True if objects on the way read attributes that the walk has not visited. The results are dropped then, and
+        the walk must be made again."""
         names = self._found_names - self._asked
         if not names and (self._by_text or not self._found_text) and (self._all_globals or not self._found_globals):
             return False
@@ -80,11 +82,11 @@ class Walk:
         return True
 
     def is_known(self, x: Any) -> bool:
-        """True for an object that was come by."""
+        """True for an object that the walk has visited."""
         return id(x) in self._known
 
     def has_tensor(self, x: Tensor) -> bool:
-        """True for a tensor that was come by."""
+        """True for a tensor that the walk has visited."""
         return id(x) in self._tensors
 
     def globals(self) -> None:
@@ -126,16 +128,17 @@ class Walk:
             self.walk(found, whole)
 
     def closures(self) -> None:
-        """Walks the functions whose code ran though no name led to them, such as hooks of parameters."""
+        """Walks the functions whose code ran, but to which no name led, such as hooks of parameters."""
         inner = {c for code in self._codes for c in code.co_consts if isinstance(c, types.CodeType)}
         lost = [c for c in self._codes if c.co_freevars and c not in self._walked and c not in inner and not is_library_file(c.co_filename)]
-        # who has a code is known to the collector alone
+        # only the garbage collector knows which functions have a code object
         for f in gc.get_referrers(*lost) if lost else ():
             if isinstance(f, types.FunctionType) and f.__code__ in self._codes:
                 self.walk(f, f.__name__)
 
     def walk(self, x: Any, path: str, certain: bool = True) -> None:
-        """Walks what is reached from `x`. Errors: ValueError for what cannot be guarded, if it is `certain` that code may read it."""
+        """Walks the objects that are reached from `x`. Errors: ValueError for an object that cannot be guarded, if it
+        is `certain` that code may read it."""
         self._stack.append((x, path, certain))
         while self._stack:
             x, path, certain = self._stack.pop()
@@ -184,7 +187,7 @@ class Walk:
         elif isinstance(x, (weakref.ref, types.CodeType)):
             return
         elif isinstance(x, types.MappingProxyType):
-            # what is behind it is known to the collector alone
+            # only the garbage collector knows which objects it refers to
             for of in gc.get_referents(x):
                 self._later(of, path)
         elif isinstance(x, (bytearray, array.array, memoryview)):
@@ -195,7 +198,7 @@ class Walk:
             self._object(x, path, certain)
 
     def _getter(self, x: Any, path: str) -> None:
-        """An `attrgetter` or a `methodcaller`, which has the names, and for a method its arguments."""
+        """Walks an `attrgetter` or a `methodcaller`, which holds names and, for a method, its arguments."""
         make, given = x.__reduce__()
         if isinstance(make, functools.partial):
             given = (*make.args, *given)
@@ -205,7 +208,7 @@ class Walk:
         self._later(given, path)
 
     def _array(self, x: Any, path: str) -> None:
-        """An array of NumPy, by its bytes; one of objects by these."""
+        """Guards a NumPy array by its bytes, and an array of objects by the objects."""
         kind = getattr(x, "dtype", None)
         if not getattr(kind, "hasobject", False):
             self.guards.content(x, path)
@@ -241,7 +244,7 @@ class Walk:
             self._missing(vars(f), path, self._optional())
 
     def _called(self, x: Any, path: str) -> None:
-        """The names of a class or a function itself."""
+        """Walks the names of a class or a function itself."""
         for name in sorted(self._asked.intersection(("__name__", "__qualname__", "__doc__"))):
             self.guards.slot(x, name, getattr(x, name), f"{path}.{name}")
 
@@ -250,7 +253,7 @@ class Walk:
             return
         of = vars(x)
         for name in list(of):
-            # what a module imports for itself is no way to everything that those have
+            # names that a module imports for itself do not lead to everything in the imported modules
             if name in self._names or self._by_text and certain and not _is_special(name):
                 self.guards.entry(of, name, of[name], f"{path}.{name}")
                 self._later(of[name], f"{path}.{name}", name in self._names)
@@ -258,7 +261,8 @@ class Walk:
             self._missing(of, path, self._asked if "__getattr__" in of else self._optional())
 
     def _class(self, x: Any, path: str) -> None:
-        """The attributes of a class and of its bases that code names, and where they would hide others."""
+        """Walks the attributes of a class and of its bases that code names, and the places where new ones would hide
+        them."""
         own = [c for c in x.__mro__ if not is_library(c.__module__)]
         every = {name for c in own for name in vars(c) if not _is_special(name)} if self._by_text else set()
         for name in self._names | every:
@@ -279,18 +283,18 @@ class Walk:
                 self.guards.absent(c, missing, c.__name__)
 
     def _optional(self) -> Set[str]:
-        """The attributes that code may ask for and do without."""
+        """The attributes that code may ask for, and can do without."""
         return self._asked if self._may_miss else set()
 
     def _missing(self, of: Dict[str, Any], path: str, asked: Set[str]) -> None:
-        """What a dictionary of attributes does not have of those that are `asked` for."""
+        """Guards the absence of `asked` attributes that a dictionary does not have."""
         if self._by_text:
             self.guards.keys(of, path)
         else:
             self.guards.absent(of, frozenset(asked - of.keys()), path)
 
     def _attributes(self, x: Any, path: str, of: Dict[str, Any]) -> None:
-        # its text has all of them
+        # the text of the object shows all of its attributes
         is_shown = self._shows and isinstance(x, types.SimpleNamespace)
         for name in list(of):
             is_named = name in self._names or name in OF_MODULES
@@ -332,7 +336,7 @@ class Walk:
         if kind in (list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque):
             return
         if getattr(kind, "_traced_alone", None) is not None:
-            # another compiled function: within this one it is the function that it was made of
+            # another compiled function: within this one the function that it was made from runs in its place
             self._later(getattr(x, kind._traced_alone), path)
             return
         self._later(kind, kind.__name__)

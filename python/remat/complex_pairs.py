@@ -5,8 +5,9 @@
     >>> remat.complex_pairs.multiply(i, i).tolist()
     [-1.0, 0.0]
 
-There is no complex dtype. `remat.fft` gives and takes such pairs. Shapes, without the axis of the parts, broadcast. All of it is for
-floats, and differentiable. Errors: ShapeError for a last axis of another extent; DTypeError for other than floats.
+There is no complex dtype. `remat.fft` takes and returns such pairs. Shapes, without the axis of the parts, broadcast.
+All functions are for floats, and differentiable. Errors: ShapeError for a last axis of another extent; DTypeError for
+other than floats.
 """
 from typing import Any, Callable
 

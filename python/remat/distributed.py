@@ -1,7 +1,7 @@
 """Training on several ranks: processes that `mpirun` started, or threads of this process.
 
-Every rank runs the same program on its part of the data, on a device that it opens with its ranks, so that the updates of a step are
-made on all ranks or on none:
+Every rank runs the same program on its part of the data. It opens its device with its group of ranks, so that the
+updates of a step are made on all ranks or on none:
 
     import remat
     from remat import distributed, nn, optim
@@ -18,8 +18,9 @@ made on all ranks or on none:
 
     distributed.run(main)
 
-`mpirun -n 4 python program.py` is four processes, which takes a build with the feature `mpi`; `python program.py` is one rank; and
-`distributed.run_threads(main, ranks=4)` are four threads, for tests. Bits depend on the number of ranks alone, not on which it is.
+`mpirun -n 4 python program.py` runs four processes; this needs a build with the feature `mpi`. `python program.py` runs
+one rank. `distributed.run_threads(main, ranks=4)` runs four threads, for tests. The bits of results depend only on the
+number of ranks, not on the way they run.
 """
 from contextlib import contextmanager
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
@@ -31,7 +32,7 @@ from .nn.module import Module
 from .optim import Optimizer
 
 DEFAULT_LIMIT = 300.0
-"""How many seconds a rank waits for the others unless it says otherwise."""
+"""The default number of seconds that a rank waits for the others."""
 
 
 def is_mpi_available() -> bool:
@@ -45,12 +46,13 @@ def is_mpi_available() -> bool:
 
 
 def run(main: Callable[..., Any], *args: Any, limit: float = DEFAULT_LIMIT) -> Any:
-    """Calls `main(ranks, *args)` on every rank that the launcher (`mpirun`, `mpiexec`) started, or on this process alone without one,
-    and gives what it returned on this rank. Ranks wait for each other at most `limit` seconds. If `main` raises on one of several
-    processes, that is printed and all of them end.
+    """Calls `main(ranks, *args)` on every rank that the launcher (`mpirun`, `mpiexec`) started, or in this process
+    alone without a launcher. Returns the result on this rank. Ranks wait for each other at most `limit` seconds. If
+    `main` raises in one of several processes, the exception is printed and all of them end.
 
-    Errors: DeviceError if there are several processes and this build has no MPI, which says how to build it, or if they were started in a
-    way in which they cannot find each other (`torchrun`, or `srun` without `--mpi`), which says how to start them instead.
+    Errors: DeviceError if there are several processes and this build has no MPI, or if they were started in a way in
+    which they cannot find each other (`torchrun`, or `srun` without `--mpi`). The error says how to build the package
+    or start the processes.
 
     >>> import remat
     >>> remat.distributed.run(lambda ranks: (ranks.rank, ranks.size))
@@ -63,12 +65,12 @@ def run(main: Callable[..., Any], *args: Any, limit: float = DEFAULT_LIMIT) -> A
 
 
 def run_threads(main: Callable[..., Any], *args: Any, ranks: int, limit: float = DEFAULT_LIMIT) -> List[Any]:
-    """Calls `main(ranks, *args)` once for each of so many ranks, on a thread of its own, and gives what they returned, in order: for
-    tests, and to have the behaviour of several processes without them. Each thread has a default device and a default generator of
-    its own.
+    """Calls `main(ranks, *args)` once for each of `ranks` ranks, each on a thread of its own. Returns the results in
+    order. It is for tests, and shows the behaviour of several processes in one. Each thread has a default device and a
+    default generator of its own.
 
-    Errors: what the first rank raised that failed by itself; the exception's `rank` says which. Ctrl-C ends the ranks at their next
-    collective, or in the one that they wait in.
+    Errors: the exception of the first rank that failed by itself; its `rank` says which one. Ctrl-C ends the ranks at
+    their next collective, or in the one in which they wait.
 
     >>> import remat
     >>> def main(ranks):
@@ -91,8 +93,8 @@ def _collective(name: str, *args: Any) -> Tensor:
 
 def all_reduce(x: Tensor, group: Communicator, op: str = "sum") -> Tensor:
     """The reduction of all ranks' tensors, element by element in the order of ranks, on all ranks. `op` is `sum`, `mean`, `max`, `min`
-    or `prod`. Has a gradient. Errors: DTypeError if there is no such reduction; when a value is read, PeerError if a rank failed, does
-    not come, or calls something else.
+    or `prod`. Has a gradient. Errors: DTypeError if there is no such reduction; when a value is read, PeerError if a
+    rank failed, does not come, or makes another call.
 
     >>> import remat
     >>> remat.distributed.all_reduce(remat.ones(2), remat.distributed.Communicator()).tolist()
@@ -102,7 +104,7 @@ def all_reduce(x: Tensor, group: Communicator, op: str = "sum") -> Tensor:
 
 
 def all_gather(x: Tensor, group: Communicator, axis: int = 0) -> Tensor:
-    """All ranks' tensors, one behind the other along `axis`, on all ranks. Errors: AxisError; and as `all_reduce`.
+    """The tensors of all ranks, joined along `axis`, on all ranks. Errors: AxisError; and as `all_reduce`.
 
     >>> import remat
     >>> main = lambda r: remat.distributed.all_gather(remat.tensor([r.rank], device=remat.Device()), r).tolist()
@@ -113,8 +115,8 @@ def all_gather(x: Tensor, group: Communicator, axis: int = 0) -> Tensor:
 
 
 def reduce_scatter(x: Tensor, group: Communicator, op: str = "sum", axis: int = 0) -> Tensor:
-    """Of as many equal parts along `axis` as there are ranks, this rank's, reduced over all ranks. Errors: ShapeError if the axis is not
-    divisible; AxisError; and as `all_reduce`.
+    """Cuts the tensors along `axis` into as many equal parts as there are ranks. The result is this rank's part,
+    reduced over all ranks. Errors: ShapeError if the axis is not divisible; AxisError; and as `all_reduce`.
 
     >>> import remat
     >>> main = lambda r: remat.distributed.reduce_scatter(remat.tensor([1, 2], device=remat.Device()), r).tolist()
@@ -125,8 +127,8 @@ def reduce_scatter(x: Tensor, group: Communicator, op: str = "sum", axis: int = 
 
 
 def broadcast(x: Tensor, group: Communicator, root: int = 0) -> Tensor:
-    """Rank `root`'s tensor, on all ranks; those of the others only say dtype and shape. Errors: ArgumentError for a root that does not
-    exist; and as `all_reduce`.
+    """The tensor of rank `root`, on all ranks. Tensors of other ranks only give dtype and shape. Errors: ArgumentError
+    for a root that does not exist; and as `all_reduce`.
 
     >>> import remat
     >>> main = lambda r: remat.distributed.broadcast(remat.tensor([r.rank + 5], device=remat.Device()), r).tolist()
@@ -148,8 +150,8 @@ def reduce(x: Tensor, group: Communicator, root: int = 0, op: str = "sum") -> Te
 
 
 def gather(x: Tensor, group: Communicator, root: int = 0, axis: int = 0) -> Tensor:
-    """All ranks' tensors, one behind the other along `axis`, on rank `root`; on the others that axis is empty. Errors: as `all_gather`
-    and `broadcast`.
+    """The tensors of all ranks, joined along `axis`, on rank `root`. On other ranks this axis is empty. Errors: as
+    `all_gather` and `broadcast`.
 
     >>> import remat
     >>> main = lambda r: remat.distributed.gather(remat.tensor([r.rank], device=remat.Device()), r).tolist()
@@ -160,8 +162,8 @@ def gather(x: Tensor, group: Communicator, root: int = 0, axis: int = 0) -> Tens
 
 
 def scatter(x: Tensor, group: Communicator, extent: int, root: int = 0, axis: int = 0) -> Tensor:
-    """This rank's part, of extent `extent`, of rank `root`'s tensor along `axis`. On the others `x` only says dtype and the other axes:
-    this axis is empty. Errors: ShapeError for other extents; and as `all_gather` and `broadcast`.
+    """This rank's part of rank `root`'s tensor: `extent` places along `axis`. On other ranks `x` only gives dtype and
+    the other extents: its `axis` is empty. Errors: ShapeError for other extents; and as `all_gather` and `broadcast`.
 
     >>> import remat
     >>> def main(r):
@@ -174,8 +176,8 @@ def scatter(x: Tensor, group: Communicator, extent: int, root: int = 0, axis: in
 
 
 def all_to_all(x: Tensor, group: Communicator, split_axis: int = 0, concat_axis: int = 0) -> Tensor:
-    """Of as many equal parts along `split_axis` as there are ranks, part `r` goes to rank `r`; what comes is put together along
-    `concat_axis` in the order of ranks. Errors: as `reduce_scatter`.
+    """Cuts the tensor along `split_axis` into as many equal parts as there are ranks, and sends part `r` to rank `r`.
+    The result is the parts that arrive, joined along `concat_axis` in the order of ranks. Errors: as `reduce_scatter`.
 
     >>> import remat
     >>> main = lambda r: remat.distributed.all_to_all(remat.tensor([r.rank, r.rank + 10], device=remat.Device()), r).tolist()
@@ -186,9 +188,10 @@ def all_to_all(x: Tensor, group: Communicator, split_axis: int = 0, concat_axis:
 
 
 def send(x: Tensor, group: Communicator, to: int) -> Tensor:
-    """Sends the tensor to rank `to`, which calls `receive`. The result has no elements: what must happen afterwards takes it, and
-    gradients come back through it. Errors: ArgumentError for this rank, or one that does not exist; when a value is
-    read, or the device is synchronised, PeerError if that rank sends, too, instead of receiving first; and as `all_reduce`.
+    """Sends the tensor to rank `to`, which calls `receive`. The result has no elements. An operation that must happen
+    after the message takes it as an input, and gradients come back through it. Errors: ArgumentError for this rank, or
+    one that does not exist; when a value is read, or the device is synchronised, PeerError if that rank also sends
+    instead of receiving first; and as `all_reduce`.
 
     >>> import remat
     >>> def main(r):
@@ -203,8 +206,8 @@ def send(x: Tensor, group: Communicator, to: int) -> Tensor:
 
 
 def receive(group: Communicator, source: int, shape: ShapeLike, after: Tensor) -> Tensor:
-    """What rank `source` sends, of this shape. `after`, of the dtype and device, has no elements, `[0]`: it is what must have happened
-    before, a message that was sent, or `remat.zeros(0)`. Errors: as `send`.
+    """The tensor of this shape that rank `source` sends. `after` has the dtype and the device of the result, and no
+    elements (`[0]`). It is the result of the message that must be sent before, or `remat.zeros(0)`. Errors: as `send`.
 
     >>> import remat
     >>> try:
@@ -217,13 +220,15 @@ def receive(group: Communicator, source: int, shape: ShapeLike, after: Tensor) -
 
 
 class DataParallel:
-    """Data parallel training of a module: every rank has the same parameters, passes its own batch, and gets the gradient of the mean of
-    all ranks' losses, with the bits of one process that accumulates the ranks' batches in their order.
+    """Data parallel training of a module. Every rank has the same parameters, runs its own batch, and gets the gradient
+    of the mean of all ranks' losses. The bits are those of one process that accumulates the ranks' batches in their
+    order.
 
-    Parameters and buffers become those of rank 0; all ranks make one, with modules of one structure. Gradients are reduced in buckets
-    of about `bucket_bytes` while the backward pass goes on. `find_unused` leaves a parameter that no rank uses without a gradient,
-    which waits; without it, such a gradient is zeros. With `gradients="divided"` each rank keeps its part of each (ZeRO stage 2), for a
-    `sharded` optimiser, which is made before the first pass. Errors: ArgumentError for a device without ranks; PeerError if ranks
+    Parameters and buffers become those of rank 0. All ranks make one, with modules of the same structure. Gradients are
+    reduced in buckets of about `bucket_bytes` while the backward pass goes on. With `find_unused`, a parameter that no
+    rank uses gets no gradient, and the ranks wait for each other to know it. Without it, such a gradient is zeros. With
+    `gradients="divided"` each rank keeps its part of each gradient (ZeRO stage 2). This is for a `sharded` optimiser,
+    which must be made before the first pass. Errors: ArgumentError for a device without ranks; PeerError if ranks
     differ.
 
     >>> import remat
@@ -253,15 +258,16 @@ class DataParallel:
         self._of = _remat._DataParallel(module._library_state(), group, bucket_bytes, find_unused, gradients == "divided")
 
     def backward(self, loss: Tensor) -> None:
-        """Accumulates the gradient of the mean of all ranks' losses into the parameters. Within `no_sync` the pass is of this rank alone.
-        Errors: those of `Tensor.backward`; PeerError if a rank failed, or does not come."""
+        """Accumulates the gradient of the mean of all ranks' losses into the parameters. Within `no_sync` only this
+        rank's loss counts. Errors: those of `Tensor.backward`; PeerError if a rank failed, or does not come."""
         self._of.backward(loss)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes within it, `parallel.backward(loss)` or `loss.backward()`, add to this rank's gradients without a word to the
-        others, and the next `backward` behind it reduces the sum: for several batches a step. Each pass counts as one of all ranks does.
-        A `loss.backward()` outside of it counts as it is, once for each rank.
+        """Backward passes within it, `parallel.backward(loss)` or `loss.backward()`, add to this rank's gradients
+        without communication. The next `backward` after it reduces the sum. It is for steps of several batches. Each
+        pass within it counts as much as a pass of all ranks. A `loss.backward()` outside of it adds the rank's gradient
+        as it is.
 
         >>> import remat
         >>> from remat import distributed, nn
@@ -284,25 +290,27 @@ class DataParallel:
             self._of.end_no_sync()
 
     def broadcast_parameters(self) -> None:
-        """Makes every rank's parameters those of rank 0: after a checkpoint was loaded there. Errors: PeerError."""
+        """Copies the parameters of rank 0 to every rank, for use after rank 0 has loaded a checkpoint. Errors:
+        PeerError."""
         self._of.broadcast_parameters()
 
     def broadcast_buffers(self) -> None:
-        """Makes every rank's buffers those of rank 0: running statistics, before a test. Errors: PeerError."""
+        """Copies the buffers of rank 0 to every rank, such as running statistics before a test. Errors: PeerError."""
         self._of.broadcast_buffers()
 
     @property
     def buckets(self) -> int:
-        """How many buckets the gradients make."""
+        """The number of buckets for gradients."""
         return self._of.buckets
 
 
 def sharded(of: Any, params: Union[Module, Iterable[Any]], group: Communicator, **options: Any) -> Optimizer:
-    """An optimiser of the class `of` whose state is divided among ranks (ZeRO stage 1): each rank keeps the state of its part of every
-    parameter, moves that part, and gets the others' parts. Parameters' bits are those of the same optimiser on every rank alone. Its
-    `state_dict` and its checkpoint have the whole, which all ranks save and load together, and serve any number of ranks.
+    """An optimiser of the class `of` whose state is divided among ranks (ZeRO stage 1). Each rank keeps the state of
+    its part of every parameter, moves that part, and gets the parts of the others. Parameters have the bits of the same
+    optimiser without division. Its `state_dict` and its checkpoint have the whole state. All ranks save and load them
+    together, and they fit any number of ranks.
 
-    Errors: ArgumentError for a rule that looks at whole parameters (`Lamb`, `Adafactor`), or options outside their domain.
+    Errors: ArgumentError for a rule that needs whole parameters (`Lamb`, `Adafactor`), or options outside their domain.
 
     >>> import remat
     >>> from remat import distributed, nn, optim
@@ -324,8 +332,8 @@ def sharded(of: Any, params: Union[Module, Iterable[Any]], group: Communicator, 
 
 
 def synchronise_batch_norms(module: Module, group: Optional[Communicator]) -> int:
-    """Lets the batch norms of a module take their statistics over all ranks' batches, or over their own again for None. Gives how many
-    there are.
+    """Makes the batch norms of a module compute statistics over the batches of all ranks, or with None over their own
+    rank's again. Returns the number of batch norms.
 
     >>> import remat
     >>> remat.distributed.synchronise_batch_norms(remat.nn.BatchNorm1d(2), remat.distributed.Communicator())

@@ -5,9 +5,9 @@
     >>> z.shape, remat.complex_pairs.real(z).tolist()
     ((3, 2), [10.0, -2.0, -2.0])
 
-There is no complex dtype: complex numbers are tensors of pairs, whose last axis, of extent 2, holds real and imaginary part, as
-PyTorch's `view_as_real` gives them. Axes are counted without it. `remat.complex_pairs` has their arithmetic. Transforms are of
-float32 and float64, and differentiable.
+There is no complex dtype. Complex numbers are tensors of pairs: the last axis, of extent 2, holds real and imaginary
+part, as in PyTorch's `view_as_real`. Axes are counted without it. `remat.complex_pairs` has the arithmetic. Transforms
+take float32 and float64, and are differentiable.
 """
 from typing import Optional, Sequence, Union
 
@@ -27,10 +27,12 @@ Axes = Union[int, Sequence[int]]
 
 
 def rfft(x: Tensor, n: Optional[int] = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The transform of real numbers along `axis`: the first `n / 2 + 1` of `sum of x_j e^(-2 pi i j k / n)`, which tell the others.
+    """The transform of real numbers along `axis`: the first `n / 2 + 1` of `sum of x_j e^(-2 pi i j k / n)`. They
+    determine the others.
 
-    `n` cuts the axis or fills it with zeros. `norm` "backward" divides the inverse by `n`, "forward" this, "ortho" both by the root.
-    Gives pairs. Errors: AxisError; DTypeError for other than float32 and float64; ValueError for no numbers.
+    `n` cuts the axis or fills it with zeros. `norm` "backward" divides the inverse by `n`, "forward" this transform by
+    `n`, and "ortho" both by the root of `n`. Returns pairs. Errors: AxisError; DTypeError for other than float32 and
+    float64; ValueError for no numbers.
 
     >>> import remat
     >>> remat.fft.rfft(remat.tensor([1.0, 0.0])).tolist()
@@ -40,8 +42,8 @@ def rfft(x: Tensor, n: Optional[int] = None, axis: int = -1, norm: str = "backwa
 
 
 def irfft(z: Tensor, n: Optional[int] = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """`n` real numbers along `axis` of the first `n / 2 + 1` pairs of their transform: what undoes `rfft`. By default `n` is twice the
-    extent less 2. Errors: as `rfft`, and ShapeError for what is no pairs.
+    """The inverse of `rfft`: `n` real numbers along `axis`, from the first `n / 2 + 1` pairs of their transform. By
+    default `n` is twice the extent less 2. Errors: as `rfft`, and ShapeError for a tensor that is not of pairs.
 
     >>> import remat
     >>> remat.fft.irfft(remat.fft.rfft(remat.tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
@@ -51,7 +53,8 @@ def irfft(z: Tensor, n: Optional[int] = None, axis: int = -1, norm: str = "backw
 
 
 def fft(z: Tensor, n: Optional[int] = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """`sum of z_j e^(-2 pi i j k / n)` of pairs along `axis`, cut off or filled up with zeros to `n`; pairs. Errors: as `irfft`.
+    """`sum of z_j e^(-2 pi i j k / n)` of pairs along `axis`, cut off or filled with zeros to `n`. Returns pairs.
+    Errors: as `irfft`.
 
     >>> import remat
     >>> remat.fft.fft(remat.tensor([[1.0, 0.0], [0.0, 0.0]])).tolist()
@@ -61,7 +64,7 @@ def fft(z: Tensor, n: Optional[int] = None, axis: int = -1, norm: str = "backwar
 
 
 def ifft(z: Tensor, n: Optional[int] = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """What undoes `fft`. Errors: as there.
+    """The inverse of `fft`. Errors: as `fft`.
 
     >>> import remat
     >>> remat.fft.ifft(remat.tensor([[1.0, 0.0], [1.0, 0.0]])).tolist()
@@ -75,7 +78,7 @@ def _all(x: Tensor, axes: Optional[Axes], of_pairs: bool) -> Axes:
 
 
 def rfftn(x: Tensor, axes: Optional[Axes] = None, norm: str = "backward") -> Tensor:
-    """`rfft` along the last of `axes`, `fft` along the others; all axes for None. Errors: as those.
+    """`rfft` along the last of `axes`, `fft` along the others; all axes for None. Errors: as these.
 
     >>> import remat
     >>> remat.complex_pairs.real(remat.fft.rfftn(remat.tensor([[1.0, 2.0], [3.0, 4.0]]))).tolist()
@@ -85,7 +88,7 @@ def rfftn(x: Tensor, axes: Optional[Axes] = None, norm: str = "backward") -> Ten
 
 
 def irfftn(z: Tensor, n: Optional[int] = None, axes: Optional[Axes] = None, norm: str = "backward") -> Tensor:
-    """What undoes `rfftn`, where the last of `axes` has `n` numbers. Errors: as `irfft`.
+    """The inverse of `rfftn`, where the last of `axes` has `n` numbers. Errors: as `irfft`.
 
     >>> import remat
     >>> x = remat.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -96,7 +99,7 @@ def irfftn(z: Tensor, n: Optional[int] = None, axes: Optional[Axes] = None, norm
 
 
 def fftn(z: Tensor, axes: Optional[Axes] = None, norm: str = "backward") -> Tensor:
-    """`fft` along several axes, all for None. Errors: as there.
+    """`fft` along several axes, all for None. Errors: as `fft`.
 
     >>> import remat
     >>> remat.fft.fftn(remat.zeros(2, 3, 2)).shape
@@ -106,7 +109,7 @@ def fftn(z: Tensor, axes: Optional[Axes] = None, norm: str = "backward") -> Tens
 
 
 def ifftn(z: Tensor, axes: Optional[Axes] = None, norm: str = "backward") -> Tensor:
-    """What undoes `fftn`. Errors: as `fft`.
+    """The inverse of `fftn`. Errors: as `fft`.
 
     >>> import remat
     >>> remat.fft.ifftn(remat.zeros(2, 3, 2)).shape
@@ -125,9 +128,10 @@ def stft(
 ) -> Tensor:
     """The transforms of overlapping frames of a signal: `[.., t]` to pairs `[.., n_fft / 2 + 1, frames, 2]`, as PyTorch's `stft`.
 
-    Frames of `n_fft` points begin `hop` points apart, a quarter of a frame for 0, and are multiplied by `window: [n_fft]`. If `center`
-    they are centred on those points and the signal is mirrored at its ends; `normalized` divides by the root of `n_fft`. Errors:
-    AxisError; DTypeError for other than float32 and float64; ValueError and ShapeError for frames that do not fit.
+    Frames of `n_fft` points begin `hop` points apart, a quarter of a frame for 0, and are multiplied by
+    `window: [n_fft]`. With `center` frames are centred on those points, and the signal is mirrored at its ends.
+    `normalized` divides by the root of `n_fft`. Errors: AxisError; DTypeError for other than float32 and float64;
+    ValueError and ShapeError for frames that do not fit.
 
     >>> import remat
     >>> remat.fft.stft(remat.ones(16), 4).shape
@@ -145,7 +149,8 @@ def istft(
     center: bool = True,
     normalized: bool = False,
 ) -> Tensor:
-    """The signal whose `stft` with the same options is nearest (Griffin and Lim, 1984), cut off or filled with zeros to `length`.
+    """The signal whose `stft` with the same options is nearest to `z` (Griffin and Lim, 1984), cut off or filled with
+    zeros to `length`.
 
     Errors: as `stft`, and ValueError for a length of 0.
 
@@ -166,7 +171,8 @@ def spectrogram(
     center: bool = True,
     normalized: bool = False,
 ) -> Tensor:
-    """The size of `stft` to a power, 2 for energies: real numbers `[.., n_fft / 2 + 1, frames]`. Errors: as there.
+    """The absolute value of `stft` to a power, 2 for energies: real numbers `[.., n_fft / 2 + 1, frames]`. Errors: as
+    `stft`.
 
     >>> import remat
     >>> remat.fft.spectrogram(remat.ones(8), n_fft=4, hop=4, center=False).tolist()
@@ -185,8 +191,9 @@ def window(
 ) -> Tensor:
     """A window of `n` points: "rectangular", "bartlett", "hann", "hamming", "blackman", "cosine", "gaussian" or "kaiser".
 
-    `shape` is the deviation of "gaussian", in points, and the beta of "kaiser". If `periodic`, the first `n` of `n + 1` points, as
-    frames of a transform want it. Errors: DTypeError for other than floats; ValueError for another name, or a shape that is none.
+    `shape` is the deviation of "gaussian", in points, and the beta of "kaiser". If `periodic`, the window is the first
+    `n` of `n + 1` points, as frames of a transform need it. Errors: DTypeError for other than floats; ValueError for
+    another name, or a missing or invalid `shape`.
 
     >>> import remat
     >>> remat.fft.window("hann", 4, dtype="float64").round_to(6).tolist()
@@ -206,10 +213,11 @@ def mel_filters(
     dtype: DTypeLike = "float32",
     device: Optional[Device] = None,
 ) -> Tensor:
-    """Triangular filters at equal distances of pitch: `[n_bins, n_mels]`, by which the bins of a spectrogram are multiplied.
+    """Triangular filters at equal distances of pitch: a matrix `[n_bins, n_mels]`, to multiply the bins of a
+    spectrogram with.
 
-    From `low` to `high` Hz, half the sample rate without it. Pitch is "htk"'s or "slaney"'s; filters have height 1, or area 1 if
-    `unit_area`. Errors: DTypeError for other than floats; ValueError.
+    They reach from `low` to `high` Hz, by default half the sample rate. The scale of pitch is "htk" or "slaney".
+    Filters have height 1, or area 1 if `unit_area`. Errors: DTypeError for other than floats; ValueError.
 
     >>> import remat
     >>> energies = remat.fft.spectrogram(remat.ones(800))

@@ -1,7 +1,7 @@
-"""Deployment: a model of a file, planned ahead for its shapes and run within a memory budget.
+"""Deployment: a model from a file, planned ahead for its shapes and run within a memory budget.
 
-A `Network` is a model that was read: ONNX, or `.remat`, the library's own format. A `Session` is the network for one set of input
-shapes, in memory of its own; all sessions of a network share its weights.
+A `Network` is a model that was read from a file: ONNX, or `.remat`, the library's own format. A `Session` is the
+network for one set of input shapes, in memory of its own. All sessions of a network share its weights.
 
     >>> import os, remat, tempfile
     >>> net = remat.nn.Sequential(remat.nn.Linear(4, 8), remat.nn.ReLU(), remat.nn.Linear(8, 2)).eval()
@@ -27,8 +27,9 @@ Shapes = Mapping[str, ShapeLike]
 
 
 class Memory(NamedTuple):
-    """Bytes of a session: what all sessions of its shapes share, inputs and outputs, what lives only within a run, what runs read from a
-    file, which is no part of the memory, and how many calls a run makes again to keep to the budget."""
+    """Bytes of a session: constants, which all sessions of its shapes share, inputs and outputs, and the workspace,
+    which lives only within a run. Beside these, the bytes that runs read from a file, which are no part of the memory,
+    and the number of calls that a run makes again to keep to the budget."""
 
     constant_bytes: int
     io_bytes: int
@@ -38,7 +39,7 @@ class Memory(NamedTuple):
 
     @property
     def total_bytes(self) -> int:
-        """What the budget is compared with."""
+        """The bytes that count against the budget."""
         return self.constant_bytes + self.io_bytes + self.workspace_bytes
 
 
@@ -50,19 +51,20 @@ def _shapes(shapes: Optional[Shapes], extents: Mapping[str, int]) -> Tuple[List[
 class Network:
     """A model that was read: a path, or the bytes of a file.
 
-    `memory_budget` is the most bytes of a session with the weights that it reads; what does not fit is computed again, with the same
-    bits. `threads` compute, on the processors `affinity` if given (Linux); with `device`, a name that `remat.Device` takes, a device
-    does, which has one arena for all sessions. `outputs` are the names of those that are computed. `fixed`
-    are inputs that are always these tensors. `level` is what passes may do, 0 to 3: at most 2 keeps every bit. `half` is float16 or
-    bfloat16 to store values between operators as. `spill_to` is a folder for weights that do not fit. `key` is that of a file whose
-    weights are encrypted: 32 bytes.
+    `memory_budget` is the most bytes of a session with the weights that it reads. Values that do not fit are computed
+    again, with the same bits. `threads` is the number of threads that compute, on the processors `affinity` if given
+    (Linux). `device`, a name that `remat.Device` accepts, makes a device compute instead, with one arena for all
+    sessions. `outputs` names the outputs that are computed. `fixed` maps inputs to tensors that they always are.
+    `level`, 0 to 3, is the level of the passes: at most 2 keeps every bit. `half` is float16 or bfloat16, the dtype in
+    which values are stored between operators. `spill_to` is a folder for weights that do not fit. `key`, 32 bytes, is
+    the key of a file whose weights are encrypted.
 
     Attributes:
-        inputs, outputs: what the file says of each, in order.
-        name, producer, opsets, metadata: what it says about itself.
+        inputs, outputs: their descriptions in the file, in order.
+        name, producer, opsets, metadata: the file's description of itself.
 
-    Errors, naming the path: those of `remat.onnx.Model`; FormatError for a damaged file or a wrong key; ArgumentError for options that
-    nothing can have, and for names that the model has not.
+    Errors, naming the path: those of `remat.onnx.Model`; FormatError for a damaged file or a wrong key; ArgumentError
+    for invalid options, and for names that the model does not have.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Network:
 
     @property
     def operators(self) -> Dict[str, int]:
-        """How often each operator is there, with its domain in front unless it is the standard's."""
+        """The number of nodes of each operator. A domain other than the standard's stands in front of its name."""
         return {f"{domain}.{op}" if domain else op: n for domain, op, n in self._of.operators()}
 
     @property
@@ -98,11 +100,12 @@ class Network:
         return self._of.unsupported()
 
     def session(self, shapes: Optional[Shapes] = None, **extents: int) -> "Session":
-        """The network for inputs of these shapes, by name, and extents of these names: `session(batch=4)`. None are needed where the
-        model leaves nothing open.
+        """A session for inputs of these shapes, by name, and for named extents: `session(batch=4)`. Only extents that
+        the model leaves open are needed.
 
-        Errors: ArgumentError for extents that are open, unknown names, and operators without a rule; ShapeError, DTypeError for what the
-        model does not take; BudgetError, with figures, if no order of calls keeps to the budget.
+        Errors: ArgumentError for extents that are open, unknown names, and operators without a rule; ShapeError,
+        DTypeError for inputs that the model does not accept; BudgetError, with figures, if no order of calls keeps to
+        the budget.
         """
         return Session(self._of.session(*_shapes(shapes, extents)))
 
@@ -110,8 +113,9 @@ class Network:
         self, path: PathLike, shapes: Optional[Shapes] = None, extents: Optional[Mapping[str, int]] = None,
         sizes: Optional[Sizes] = None, key: Optional[bytes] = None,
     ) -> None:
-        """Writes the network as a `.remat` file, for these shapes; the extents that `sizes` gives bounds stay open. With a `key` of 32
-        bytes its weights are encrypted. Errors: ArgumentError for a model that is not one graph; as `session`; IoError."""
+        """Writes the network as a `.remat` file, for these shapes. Extents for which `sizes` has bounds stay open. With
+        a `key` of 32 bytes its weights are encrypted. Errors: ArgumentError for a model that is not one graph; as
+        `session`; IoError."""
         bounds = [(name, least, most) for name, (least, most) in (sizes or {}).items()]
         self._of.save(os.fspath(path), _shapes(shapes, extents or {}), bounds, key)
 
@@ -120,8 +124,8 @@ class Network:
 
 
 class Session:
-    """A network for one set of input shapes, with memory of its own; `Network.session` makes one. One run at a time: further threads
-    have sessions of their own."""
+    """A network for one set of input shapes, with memory of its own. `Network.session` makes one. A session makes one
+    run at a time, so each thread should have its own."""
 
     def __init__(self, of: Any):
         self._of = of
@@ -132,12 +136,12 @@ class Session:
         return {name: None if fact is None else (fact[0], tuple(fact[1])) for name, fact in self._of.inputs()}
 
     def run(self, *given: Any, device: Optional[Device] = None, **by_name: Any) -> Dict[str, Any]:
-        """Runs the network; outputs by name, as tensors on `device`, or nested lists of strings. Inputs are tensors, arrays of NumPy's,
-        numbers or strings, in order or by name; a mapping of names is taken, too. One that is left out keeps what it was, zeros at
-        first.
+        """Runs the network. Returns the outputs by name, as tensors on `device` or nested lists of strings. Inputs are
+        tensors, NumPy arrays, numbers or strings, in order or by name, or in a mapping by name. An input that is left
+        out keeps its last value, at first zeros.
 
-        Errors: ArgumentError for names that are not there, and other dtypes and shapes; those of the operators, with node and operator;
-        BudgetError.
+        Errors: ArgumentError for unknown names, and for other dtypes and shapes; those of the operators, with node and
+        operator; BudgetError.
         """
         device = default_device(device)
         if len(given) == 1 and isinstance(given[0], Mapping):
@@ -156,20 +160,20 @@ class Session:
                 return as_text(x)
             fact = facts.get(name)
             t = as_input(x, device)
-            # numbers of Python's have no dtype of their own
+            # Python numbers have no dtype of their own
             return t if fact is None or hasattr(x, "dtype") else t.cast(fact[0])
 
         outputs = self._of.run([(name, one(name, x)) for name, x in all], device)
         return {name: as_output(y) for name, y in outputs}
 
     def memory(self) -> Memory:
-        """What it holds."""
+        """The memory of the session."""
         return Memory(*self._of.memory())
 
     @property
     def is_planned(self) -> bool:
-        """True if one graph runs under one plan; False if sizes follow from values, so that operators run one by one, with the same
-        budget."""
+        """True if one graph runs under one plan. False if sizes depend on values: operators then run one by one, within
+        the same budget."""
         return self._of.is_planned
 
 
@@ -177,8 +181,8 @@ def export(
     f: Callable[..., Any], inputs: Sequence[Any], path: PathLike, *, dynamic: Optional[Mapping[int, Mapping[int, str]]] = None,
     sizes: Optional[Sizes] = None, metadata: Optional[Mapping[str, str]] = None, key: Optional[bytes] = None,
 ) -> None:
-    """Writes a function of tensors, or a module in evaluation, as a `.remat` file for a `Network`, the command `remat` and the C
-    interface; arguments as of `remat.onnx.export`. With a `key` of 32 bytes its weights are encrypted.
+    """Writes a function of tensors, or a module in evaluation, as a `.remat` file for a `Network`, the command `remat`
+    and the C interface. Arguments are those of `remat.onnx.export`. With a `key` of 32 bytes its weights are encrypted.
 
     Errors: ArgumentError for a module that trains, and for a function that does not follow from the sizes; IoError.
 

@@ -1,8 +1,10 @@
-"""Networks from the literature, as modules of the compiled library: the same seed gives the same bits as there.
+"""Networks from the literature, as modules of the compiled library. A seed gives the same bits as in the library's Rust
+programs.
 
-Each class is made of the name of a published size, whose fields keyword arguments change; `configs` has all sizes with their
-fields. The parts of a network compute within it: they have modes and hooks, and modules can be assigned in the place of layers and
-blocks, `net.head = remat.nn.Linear(512, 7)`, or `net.fc` as torchvision's networks call it. Published weights are read by `remat.load_weights`, with the names of `remat.published_names`:
+The first argument of each class is the name of a published size, and keyword arguments change its fields. `configs` has
+all sizes with their fields. The parts of a network compute within it. They have modes and hooks, and modules can be
+assigned in the place of layers and blocks: `net.head = remat.nn.Linear(512, 7)`, or `net.fc` as torchvision's networks
+call it. `remat.load_weights` reads published weights, with the names of `remat.published_names`:
 
 >>> import remat
 >>> net = remat.models.ResNet("resnet18", classes=10, channels=1)
@@ -31,7 +33,8 @@ def _configs(kind: str) -> Dict[str, Dict[str, Any]]:
 
 
 def _chosen(kind: str, config: str, changes: Dict[str, Any]) -> Dict[str, Any]:
-    """The fields of a published config, with changes. Errors: ValueError for a name or a field that there is not."""
+    """The fields of a published config, with changes. Errors: ValueError for an unknown name, TypeError for an unknown
+    field."""
     configs = _configs(kind)
     if config not in configs:
         raise ValueError(f"there is no config `{config}`, but {', '.join(configs)}")
@@ -43,7 +46,7 @@ def _chosen(kind: str, config: str, changes: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class _Network:
-    """What networks share beside their number of tensors."""
+    """The base of all networks, whatever their number of inputs."""
 
     KIND = ""
     DEFAULT = ""
@@ -63,13 +66,13 @@ class _Network:
 
     @property
     def config(self) -> Dict[str, Any]:
-        """The fields that it was made of."""
+        """The fields of the network's config."""
         options: Dict[str, Any] = self._options  # type: ignore[attr-defined]
         return options
 
 
 class _OneTensor(_Network, OneInput):
-    """A network of one tensor."""
+    """A network with one input."""
 
 
 class ResNet(_OneTensor):
@@ -90,7 +93,7 @@ class ResNet(_OneTensor):
 class Vgg(_OneTensor):
     """Convolutions of 3x3 in stages (Simonyan and Zisserman, ICLR 2015): `[n, channels, h, w]` to `[n, classes]`.
 
-    Sizes: `vgg11`, `vgg13`, `vgg16`, `vgg19`; with `batch_norm=True` those with norms. Weights: `torchvision/vgg`.
+    Sizes: `vgg11`, `vgg13`, `vgg16`, `vgg19`; `batch_norm=True` adds batch norms. Weights: `torchvision/vgg`.
 
     >>> import remat
     >>> remat.models.Vgg("vgg11", hidden=64, classes=10)(remat.ones(1, 3, 32, 32)).shape
@@ -125,7 +128,7 @@ class MobileNetV3(_OneTensor):
 
 
 class EfficientNet(_OneTensor):
-    """Networks that were scaled in width, depth and resolution (Tan and Le, ICML 2019): `[n, channels, h, w]` to `[n, classes]`.
+    """Networks scaled in width, depth and resolution (Tan and Le, ICML 2019): `[n, channels, h, w]` to `[n, classes]`.
 
     Sizes: `efficientnet_b0` to `efficientnet_b7`. Weights: `torchvision/efficientnet`.
 
@@ -138,7 +141,8 @@ class EfficientNet(_OneTensor):
 
 
 class ConvNeXt(_OneTensor):
-    """Depthwise convolutions of 7x7 and layers as in transformers (Liu et al., CVPR 2022): `[n, channels, h, w]` to `[n, classes]`.
+    """Depthwise convolutions of 7x7 with blocks as in transformers (Liu et al., CVPR 2022): `[n, channels, h, w]` to
+    `[n, classes]`.
 
     Sizes: `convnext_tiny`, `convnext_small`, `convnext_base`, `convnext_large`. Weights: `torchvision/convnext`.
 
@@ -151,7 +155,8 @@ class ConvNeXt(_OneTensor):
 
 
 class DenseNet(_OneTensor):
-    """Layers that see all before them (Huang et al., CVPR 2017): `[n, channels, h, w]` to `[n, classes]`.
+    """Layers that read the outputs of all layers before them (Huang et al., CVPR 2017): `[n, channels, h, w]` to
+    `[n, classes]`.
 
     Sizes: `densenet121`, `densenet161`, `densenet169`, `densenet201`. Weights: `torchvision/densenet`.
 
@@ -165,7 +170,8 @@ class DenseNet(_OneTensor):
 
 
 class ShuffleNetV2(_OneTensor):
-    """Halves of the channels that are shuffled (Ma et al., ECCV 2018): `[n, channels, h, w]` to `[n, classes]`.
+    """Units on halves of the channels, which are then shuffled (Ma et al., ECCV 2018): `[n, channels, h, w]` to
+    `[n, classes]`.
 
     Sizes: `shufflenet_v2_x0_5`, `shufflenet_v2_x1_0`, `shufflenet_v2_x1_5`, `shufflenet_v2_x2_0`. Weights:
     `torchvision/shufflenet_v2`.
@@ -204,7 +210,8 @@ class UNet(_OneTensor):
 
 
 class Transformer(_OneTensor):
-    """Blocks of attention and layers, with norms before them (Vaswani et al., 2017; Xiong et al., ICML 2020): `[n, t, width]` to the same.
+    """Blocks of attention and linear layers, with norms before them (Vaswani et al., 2017; Xiong et al., ICML 2020):
+    `[n, t, width]` to the same.
 
     >>> import remat
     >>> remat.models.Transformer(layers=2, width=16, heads=2, causal=True)(remat.ones(1, 5, 16)).shape
@@ -228,7 +235,7 @@ class Vae(_Network, MultiInput):
     KIND, DEFAULT = "vae", "vae"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The negative evidence bound of `x` in nats an example, with one drawn code."""
+        """The negative evidence lower bound of `x` in nats per example, with one drawn code."""
         return self._call(x)[0]
 
     def encode(self, x: Tensor) -> Tuple[Tensor, Tensor]:
@@ -242,7 +249,8 @@ class Vae(_Network, MultiInput):
 
 
 class DiffusionUNet(_Network, MultiInput):
-    """What tells the noise of a noisy image (Ho et al., NeurIPS 2020): `[n, channels, h, w]` and steps `[n]` to `[n, channels, h, w]`.
+    """A network that predicts the noise in a noisy image (Ho et al., NeurIPS 2020): `[n, channels, h, w]` and steps
+    `[n]` to `[n, channels, h, w]`.
 
     Sizes: `ddpm_small`, `ddpm_cifar10`.
 
@@ -274,7 +282,8 @@ class LstmLm(_Network, MultiInput):
     KIND, DEFAULT = "lstm_lm", "lstm_small"
 
     def forward(self, tokens: Tensor, state: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
-        """Logits, and the state `(h, c)` behind the last token, `[layers, n, width]` both, from which other tokens go on."""
+        """Logits, and the state `(h, c)` after the last token, `[layers, n, width]` both. A later call goes on from
+        that state."""
         h, c = (None, None) if state is None else state
         y, h, c = self._call(tokens, h, c)
         return y, (h, c)
@@ -295,35 +304,37 @@ class Bert(_Network, MultiInput):
     KIND, DEFAULT = "bert", "bert_base"
 
     def forward(self, tokens: Tensor, kinds: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> Tensor:
-        """The output. `kinds`, `[n, t]`, says of which segment a token is; `mask`, bools `[n, t]`, where there is one and no padding."""
+        """The output. `kinds`, `[n, t]`, gives the segment of each token. `mask`, bools `[n, t]`, is true for a token
+        and false for padding."""
         return self._call(tokens, kinds, mask)[0]
 
     def pooled(self, y: Tensor) -> Tensor:
-        """What stands for a whole text of an output: `[n, width]`."""
+        """A vector for the whole text, from an output: `[n, width]`."""
         return self._call(None, None, None, y)[0]
 
 
 class _Texts(_Network, MultiInput):
-    """A network that goes on with texts."""
+    """A network that continues texts."""
 
     def forward(self, tokens: Tensor, cache: Optional[KvCache] = None) -> Tensor:
-        """Logits `[n, t, vocabulary]` of what follows each token of `[n, t]`. With a `cache`, of tokens that follow those of it, to
-        which they are added; nothing is dropped then. Errors: ShapeError for more tokens than there are positions, or room."""
+        """Logits `[n, t, vocabulary]` of the token after each token of `[n, t]`. With a `cache`, `tokens` follow those
+        in the cache, and the call adds them to it; dropout is off then. Errors: ShapeError for more tokens than there
+        are positions or room in the cache."""
         return self._call(tokens)[0] if cache is None else self._layer.forward_cached(tokens, cache)
 
     def cache(self, batch: int, places: int) -> KvCache:
-        """Room for the keys and values of `batch` texts of `places` tokens; of a `Gpt` of as many as it has positions. Errors:
-        BudgetError."""
+        """A cache for the keys and values of `batch` texts of `places` tokens. That of a `Gpt` has as many places as
+        the network has positions. Errors: BudgetError."""
         return self._layer.cache(batch, places)
 
     def generate(
         self, tokens: Tensor, count: int, temperature: float = 1.0, top_k: Optional[int] = None,
         generator: Optional[Generator] = None,
     ) -> Tensor:
-        """The texts `[n, t]` with `count` tokens more, drawn one by one from the network's distribution.
+        """The texts `[n, t]` with `count` more tokens, drawn one by one from the network's distribution.
 
-        A `temperature` of 0 takes the likeliest; below 1 likely ones become likelier. `top_k` draws from so many of the
-        likeliest. Each token is read once. Errors: as of `forward`.
+        A `temperature` of 0 takes the likeliest token; one below 1 makes likely tokens likelier. `top_k` draws only
+        from this number of likeliest tokens. The network reads each token once. Errors: as `forward`.
         """
         cache = self.cache(tokens.shape[0], tokens.shape[1] + count)
         drawn: List[Tensor] = [tokens]

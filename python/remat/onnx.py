@@ -1,4 +1,4 @@
-"""ONNX models: read as functions of tensors, and functions written as such models.
+"""ONNX models: files read as functions of tensors, and functions written as files.
 
     >>> import os, remat, tempfile
     >>> net = remat.nn.Sequential(remat.nn.Linear(4, 8), remat.nn.ReLU(), remat.nn.Linear(8, 2)).eval()
@@ -22,16 +22,18 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 class Model:
-    """An ONNX model that was read and checked: a path, or the bytes of a file. External data may lie in the file's folder and below.
+    """An ONNX model that was read and checked. `source` is a path, or the bytes of a file. External data may lie in the
+    file's folder and below.
 
     Attributes:
-        inputs, outputs: what the file says of each, in order.
+        inputs, outputs: their descriptions in the file, in order.
         name, producer: of the graph, and of the program that wrote the file.
         opsets: versions of the operators, by domain; the standard's is empty.
-        metadata: what the file says about itself, by key.
+        metadata: the file's description of itself, by key.
 
-    Errors, naming the path and the node: IoError; FormatError for what is no model, or contradicts itself; DTypeError for constants of
-    dtypes that there are not; ArgumentError for versions that are newer than those known here.
+    Errors, naming the path and the node: IoError; FormatError for a file that is no model, or contradicts itself;
+    DTypeError for constants of dtypes that this library does not have; ArgumentError for versions newer than those it
+    supports.
 
     >>> import remat
     >>> try:
@@ -56,21 +58,22 @@ class Model:
 
     @property
     def operators(self) -> Dict[str, int]:
-        """How often each operator is there, with its domain in front unless it is the standard's."""
+        """The number of nodes of each operator. A domain other than the standard's stands in front of its name."""
         return {f"{domain}.{op}" if domain else op: n for domain, op, n in self._of.operators()}
 
     @property
     def unsupported(self) -> List[str]:
-        """A line for each node that has no rule, with the nearest operator that has."""
+        """A line for each node that has no rule, with the nearest operator that has one."""
         return self._of.unsupported()
 
     def with_outputs(self, names: Sequence[str]) -> "Model":
-        """The model with these outputs alone, and without what only others need. Errors: ArgumentError for a name that is not there."""
+        """The model with only these outputs, and without nodes that only others need. Errors: ArgumentError for an
+        unknown name."""
         return self._with(self._of.with_outputs(list(names)))
 
     def with_input(self, name: str, value: Any) -> "Model":
-        """The model with an input that is always this tensor: branches that it decides are gone. Errors: ArgumentError for a name that
-        is not there; DTypeError, ShapeError for another tensor than the file declares."""
+        """The model with an input fixed to this tensor. Branches that it decides are removed. Errors: ArgumentError for
+        an unknown name; DTypeError, ShapeError for another tensor than the file declares."""
         return self._with(self._of.with_input(name, as_input(value, default_device())))
 
     @staticmethod
@@ -89,11 +92,12 @@ class Model:
 
 
 class Network:
-    """A model with its constants on a device: a function of tensors, with gradients, that runs within the device's budget.
-    `remat.onnx.load` makes one.
+    """A model with its constants on a device: a function of tensors, with gradients, that runs within the device's
+    budget. `remat.onnx.load` makes one.
 
-    A call takes the inputs in order, all or those without a default, and gives the outputs in order, a single one as itself. What is no
-    tensor (an array of NumPy's, numbers) is copied to the device; strings are nested lists, sequences lists, an absent value None.
+    A call takes the inputs in order: all of them, or those without a default. It returns the outputs in order, and a
+    single output as itself. NumPy arrays and numbers are copied to the device. Strings are nested lists, sequences are
+    lists, and an absent value is None.
 
     Errors of a call: TypeError, ArgumentError, DTypeError, ShapeError for other inputs than the file declares, with their names; those
     of the operators, with the node's name, operator and version; BudgetError.
@@ -105,12 +109,12 @@ class Network:
 
     @property
     def inputs(self) -> List[Port]:
-        """What the file says of the inputs, in order."""
+        """The descriptions of the inputs in the file, in order."""
         return self.model.inputs
 
     @property
     def outputs(self) -> List[Port]:
-        """What the file says of the outputs, in order."""
+        """The descriptions of the outputs in the file, in order."""
         return self.model.outputs
 
     def _input(self, port: Port, x: Any) -> Any:
@@ -136,7 +140,7 @@ class Network:
         return y[0] if len(y) == 1 else tuple(y)
 
     def run(self, inputs: Mapping[str, Any]) -> Dict[str, Any]:
-        """The outputs by name, of inputs by name: all, or those that have no default.
+        """The outputs by name, for inputs by name: all of them, or those without a default.
 
         >>> import os, remat, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +169,8 @@ class Network:
 
 
 def load(source: Union[PathLike, bytes], device: Optional[Device] = None) -> Network:
-    """The model of a path or of bytes as a function of tensors on a device: `Model(source).on(device)`. Errors: as those."""
+    """The model from a path or bytes as a function of tensors on a device: `Model(source).on(device)`. Errors: as
+    these."""
     return Model(source).on(device)
 
 
@@ -176,13 +181,15 @@ def export(
 ) -> None:
     """Writes a function of tensors, or a module in evaluation, as an ONNX model of the standard's own operators.
 
-    `inputs` are examples, of which dtypes and shapes count; results are tensors in lists, tuples and dictionaries. Parameters are
-    constants, under the module's names. `dynamic={0: {0: "batch"}}` names axis 0 of input 0, and `sizes={"batch": (1, 64)}` its
-    bounds: what follows from it the file computes. `opset` is from 18 to
-    the newest, 28, and 21 unless it is given, which runtimes have known for long. `external_data` puts constants in a file beside.
+    `inputs` are examples; only their dtypes and shapes matter. Results are tensors in lists, tuples and dictionaries.
+    Parameters become constants, under the module's names. `dynamic={0: {0: "batch"}}` names axis 0 of input 0, and
+    `sizes={"batch": (1, 64)}` gives its bounds. The file computes all sizes that depend on it. `opset` is from 18 to
+    the newest, 28. The default is 21, which most runtimes support. `external_data` puts constants in a file beside the
+    model.
 
-    Errors: ArgumentError naming each operation that ONNX has no form for, where it was applied and why (gradients, random numbers, and
-    others), a module that trains, an `opset` that there is not; FormatError for a name twice; IoError.
+    Errors: ArgumentError, which names each operation without a form in ONNX, with its place and the reason (gradients,
+    random numbers, and others); ArgumentError for a module that trains and for an unknown `opset`; FormatError for a
+    name that occurs twice; IoError.
 
     >>> import os, remat, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,5 @@
-"""The planner, for graphs of any program: which results to keep, free, and compute again, so that a run fits a memory budget.
+"""The planner for graphs of any program. It decides which results to keep, to free and to compute again, so that a run
+fits a memory budget.
 
     >>> import remat
     >>> graph = remat.plan.Graph()
@@ -13,9 +14,9 @@
     >>> schedule.recomputed, schedule.arena_bytes <= schedule.budget_bytes < graph.peak_bytes
     ([('a', 1, 50)], True)
 
-A graph is operators in the order of a run without a budget, each with the values that it reads, the bytes that it makes, and its
-time. The form as JSON, and how the planner works, are in the book's chapter on planning; `remat plan` is the same on the command
-line.
+A graph is a list of operators in the order of a run without a budget. Each has the values that it reads, the bytes that
+it makes, and its time. The book's chapter on planning describes the form as JSON and the planner. `remat plan` does the
+same on the command line.
 """
 import json
 import math
@@ -27,15 +28,17 @@ from ._support import size_text
 from ._errors import BudgetError
 
 UNLIMITED = 1 << 60
-"""No arena is larger: graphs whose sizes together exceed it are refused."""
+"""The limit of an arena in bytes. Graphs whose sizes together exceed it are refused."""
 SHOWN = 40
-"""Steps that a schedule shows; `to_table(None)` has all."""
+"""The number of steps that a schedule shows; `to_table(None)` shows all."""
 
 
 class Output(NamedTuple):
-    """How an operator's output has its bytes: own ones, those of an input that it is a view of, or of one that it overwrites.
+    """The memory of an operator's output: bytes of its own, those of an input that it is a view of, or those of an
+    input that it overwrites.
 
-    `may_take` names inputs of that size in whose place the output may be computed, if nothing reads them any more.
+    `may_take` names inputs of the same size. The output may be computed in the place of one of them, if nothing reads
+    that input any more.
 
     >>> import remat
     >>> remat.plan.Output(alias_of="x").alias_of
@@ -51,9 +54,9 @@ class Output(NamedTuple):
 class Step(NamedTuple):
     """A step of a schedule.
 
-    `kind` is compute, recompute, free, spill or fetch; `name` the operator, or the value that is freed or copied; `at` the offset
-    of each result in the arena, or of what is fetched. `live_bytes` are resident after the step, `time_ns` the compute time so far.
-    `Schedule` has an example.
+    `kind` is compute, recompute, free, spill or fetch. `name` is the operator, or the value that is freed or copied.
+    `at` has the offset in the arena of each result, or of the value that is fetched. `live_bytes` is the number of
+    bytes resident after the step, and `time_ns` the compute time so far. `Schedule` has an example.
     """
 
     kind: str
@@ -64,11 +67,11 @@ class Step(NamedTuple):
 
 
 class Graph:
-    """Operators in the order of a run without a budget, and the values that are there before it.
+    """Operators in the order of a run without a budget, and the values that exist before the run.
 
-    `align` is what offsets and sizes are rounded up to. With both rates of `spill`, in bytes a second for writing and reading,
-    results may be copied out and back. Names are unique among values and outputs, and among operators. What is wrong with a graph
-    is said when it is planned: FormatError with the place.
+    Offsets and sizes are rounded up to multiples of `align`. With both rates of `spill`, in bytes per second for
+    writing and reading, results may be copied out and back. Names are unique among values and outputs, and among
+    operators. Planning reports a fault in a graph: FormatError with the place.
 
     >>> import remat
     >>> graph = remat.plan.Graph()
@@ -86,7 +89,7 @@ class Graph:
         self._figures: Optional[Tuple[int, int]] = None
 
     def value(self, name: str, bytes: int) -> None:
-        """Adds what exists before the first operator, and stays: a parameter, optimiser state, data."""
+        """Adds a value that exists before the first operator, and stays: a parameter, optimiser state, data."""
         self._figures = None
         self._form["values"].append({"name": name, "bytes": int(bytes)})
 
@@ -94,10 +97,11 @@ class Graph:
         self, name: str, inputs: Iterable[str], outputs: Mapping[str, Union[int, Output]], time_ns: float = 0, workspace: int = 0,
         repeatable: bool = True,
     ) -> None:
-        """Adds an operator: the values that it reads, and its outputs with their bytes, or an `Output` that says more.
+        """Adds an operator: the values that it reads, and its outputs. Each output has its number of bytes, or an
+        `Output` that says more.
 
-        `workspace` are bytes that it needs while it runs. One that is not `repeatable` runs once: what draws random numbers, or
-        overwrites.
+        `workspace` is the number of bytes that it needs while it runs. An operator that is not `repeatable` runs once,
+        as one that draws random numbers or overwrites an input.
         """
         self._figures = None
         made = []
@@ -111,20 +115,21 @@ class Graph:
         })
 
     def output(self, *names: str) -> None:
-        """Says which values exist at the end."""
+        """Names the values that must exist at the end."""
         self._figures = None
         self._form["outputs"] += names
 
     @staticmethod
     def from_json(text: str) -> "Graph":
-        """A graph of the JSON form, as `remat plan --dag` takes it. Errors: ValueError; FormatError with the place."""
+        """A graph from the JSON form, which `remat plan --dag` takes too. Errors: ValueError; FormatError with the
+        place."""
         made = Graph()
         form = json.loads(text)
         if not isinstance(form, dict):
             raise ValueError(f"a graph is an object, not {type(form).__name__}")
         made._form = form
         made._measured()
-        # the form is right, so that what lacks is what has a default
+        # the form is valid, so fields that are missing have defaults
         for name in ("values", "ops", "outputs"):
             form.setdefault(name, [])
         for op in form["ops"]:
@@ -155,12 +160,12 @@ class Graph:
         return self._measured()[1]
 
     def plan(self, budget: Union[int, str, None], time_limit: Optional[float] = None, seed: int = 1) -> "Schedule":
-        """A schedule within the budget, in as little time as the planner finds; the checker has replayed it.
+        """A schedule within the budget, of the shortest time that the planner finds. The checker has replayed it.
 
-        `budget` is bytes, a text such as `"64MiB"`, a share of the peak such as `"50%"`, or None for no limit. `time_limit` are
-        seconds of search, 1.6 unless given, and more from 1000 operators on. Whether a budget is met depends on the graph alone.
-        Errors: BudgetError with `least_bytes` (no schedule needs less: proven) and `smallest_feasible_bytes` (for which a schedule
-        is known); FormatError; ValueError.
+        `budget` is bytes, a text such as `"64MiB"`, a share of the peak such as `"50%"`, or None for no limit.
+        `time_limit` is the time of the search in seconds. The default is 1.6, and more from 1000 operators on. Whether
+        a budget can be met depends on the graph only. Errors: BudgetError with `least_bytes` (no schedule needs less:
+        proven) and `smallest_feasible_bytes` (for which a schedule is known); FormatError; ValueError.
 
         >>> import remat
         >>> graph = remat.plan.Graph()
@@ -209,17 +214,19 @@ class Graph:
 
 
 class Schedule:
-    """When to compute, free and compute again, and where in one arena everything lies. `print` shows it as a table.
+    """The order in which to compute, free and recompute values, and the offset of each in one arena. `print` shows it
+    as a table.
 
     Attributes:
         steps: the `Step`s, in order.
-        budget_bytes: what was allowed.
-        arena_bytes: what it takes, holes included.
-        time_ns: all computations together, and what of copies is not hidden behind them.
+        budget_bytes: the budget.
+        arena_bytes: the memory that it takes, holes included.
+        time_ns: the time of all computations, and of the part of copies that is not hidden behind them.
         base_time_ns: the time of a run without a budget.
-        lower_bound_ns: no schedule within the budget takes less: proven.
-        values: the offset of each value that is there before.
-        recomputed: triples of an operator, how often it runs again, and the time of that in nanoseconds, longest first.
+        lower_bound_ns: a proven lower bound on the time of every schedule within the budget.
+        values: the offset of each value that exists before the run.
+        recomputed: triples of an operator, the number of times it runs again, and the time of that in nanoseconds,
+            longest first.
 
     >>> import remat
     >>> graph = remat.plan.Graph()
@@ -249,7 +256,8 @@ class Schedule:
         sizes = {v["name"]: v["bytes"] for v in form["values"]}
         sizes.update((o["name"], o["bytes"]) for op in form["ops"] for o in op["outputs"] if "bytes" in o)
         padded = {name: -(-size // align) * align for name, size in sizes.items()}
-        # by offset: what takes the place of an input ends that, and what is made again in place is there already
+        # by offset: a value in the place of an input ends that input, and one that is recomputed in place replaces
+        # itself
         resident = {at: padded[name] for name, at in self.values.items() if padded[name]}
         at_of = dict(self.values)
         seen: set = set()
@@ -258,7 +266,7 @@ class Schedule:
         def put(name: str, offset: int) -> int:
             at_of[name] = offset
             if not padded[name]:
-                return 0  # it may share its offset with what has bytes
+                return 0  # an empty value may share its offset with another one
             before = resident.get(offset, 0)
             resident[offset] = padded[name]
             return padded[name] - before
@@ -293,18 +301,20 @@ class Schedule:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that are resident at once, without the holes between them; `arena_bytes` has them."""
+        """The most bytes that are resident at once, without the holes between them. `arena_bytes` includes the
+        holes."""
         given = sum(-(-v["bytes"] // self.graph._form.get("align", 64)) for v in self.graph._form["values"])
         return max((s.live_bytes for s in self.steps), default=given * self.graph._form.get("align", 64))
 
     @property
     def overhead(self) -> float:
-        """The share of the time without a budget that is added: 0.1 for ten percent."""
+        """The added time as a share of the time without a budget: 0.1 is ten percent."""
         return self.time_ns / self.base_time_ns - 1 if self.base_time_ns else 0.0
 
     def check(self) -> None:
-        """Replays the schedule: every input is there and not overwritten, nothing overlaps, the figures are so. `Graph.plan` has
-        done it; it shares no code with the planner. Errors: FormatError with the step.
+        """Replays the schedule: checks that every input exists and is not overwritten, that nothing overlaps, and that
+        the figures are true. `Graph.plan` has done so already. The checker shares no code with the planner. Errors:
+        FormatError with the step.
         """
         _remat.plan_check(json.dumps(self._form), self.graph.to_json())
 
@@ -314,7 +324,8 @@ class Schedule:
 
     @staticmethod
     def from_json(text: str) -> "Schedule":
-        """What `to_json` gave, or `remat plan --out`, replayed. Errors: ValueError; FormatError with the step."""
+        """A schedule from the text of `to_json` or `remat plan --out`, which is replayed. Errors: ValueError;
+        FormatError with the step."""
         _remat.plan_check(text, None)
         form = json.loads(text)
         return Schedule(form, Graph.from_json(json.dumps(form["problem"])))
@@ -325,7 +336,8 @@ class Schedule:
             file.write(self.to_json())
 
     def to_table(self, steps: Optional[int] = SHOWN) -> str:
-        """The schedule as text: figures, what is computed again, and the first `steps` steps, or all of them for None."""
+        """The schedule as text: figures, operators that run again, and the first `steps` steps, or all of them for
+        None."""
         peak = self.graph.peak_bytes
         lines = [
             f"{len(self.graph)} operators, {self.base_time_ns / 1e6:.3f} ms and {size_text(peak)} without a budget",

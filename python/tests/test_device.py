@@ -25,6 +25,25 @@ def test_budgets_are_numbers_and_texts():
             remat.Device(**wrong)
 
 
+def test_host_memory_and_spill_files_have_budgets_of_their_own(tmp_path):
+    x = remat.zeros(64, 256)
+    peaks = []
+    for host_budget in (None, "1MiB"):
+        device = remat.Device("emulated", host_budget=host_budget, threads=1)
+        loader = remat.data.DataLoader(remat.data.TensorDataset(x), batch_size=16, device=device)
+        assert sum(batch[0].shape[0] for batch in loader) == 64
+        host = device.report().stats["pinned_host"]
+        assert host["budget_bytes"] == (1 << 20 if host_budget else None)
+        peaks.append(host["peak_bytes"])
+    assert peaks[0] > 0 and peaks[1] <= 1 << 20
+    device = remat.Device(budget="1MiB", spill=tmp_path, spill_budget="2MiB")
+    assert device.report().stats["spill_file"]["budget_bytes"] == 2 << 20
+    with pytest.raises(ValueError, match="name a folder"):
+        remat.Device(spill_budget="2MiB")
+    with pytest.raises(ValueError, match="no budget"):
+        remat.Device(host_budget="lots")
+
+
 def test_a_budget_that_is_too_small_is_an_error_with_figures():
     device = remat.Device(budget="1MiB")
     with pytest.raises(remat.BudgetError) as e:

@@ -41,6 +41,19 @@ def test_a_module_goes_to_a_file_and_back(device, tmp_path):
         assert b.state_dict()[name].tobytes() == c.state_dict()[name].tobytes() == t.tobytes(), name
 
 
+def test_a_count_of_batches_is_loaded_where_the_module_keeps_one(device, tmp_path):
+    make = lambda: nn.Sequential(nn.BatchNorm1d(3, momentum=None), nn.BatchNorm1d(3))  # noqa: E731
+    a, b, plain = make(), make(), nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3))
+    for _ in range(2):
+        a(remat.tensor(np.arange(12, dtype=np.float32).reshape(4, 3)))
+    path = tmp_path / "net.safetensors"
+    remat.save(a, path)
+    assert remat.load_weights(b, path) == ([], [])
+    assert b.state_dict()["0.num_batches_tracked"].item() == 2
+    assert remat.load_weights(plain, path) == ([], [])
+    assert plain.state_dict()["0.running_mean"].tobytes() == a.state_dict()["0.running_mean"].tobytes()
+
+
 def test_what_cannot_be_saved_is_told_and_the_old_file_stays(device, tmp_path):
     path = tmp_path / "x.safetensors"
     remat.save({"x": remat.ones(1)}, path)

@@ -7,15 +7,15 @@ use crate::finding::Finding;
 use crate::mpi;
 use crate::repo::Repo;
 
-/// A cargo command in `dir`, by the cargo that runs us.
+/// A cargo command in `dir`, with the cargo that runs this program.
 pub(crate) fn cargo(dir: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(dir);
     command
 }
 
-/// Runs every test, of ranks over MPI where that is; cargo's own closing lines are the last thing printed. Examples are no tests:
-/// clippy sees to it that they compile.
+/// Runs every test, including ranks over MPI if the machine has it. Cargo's closing lines are the last output. Examples
+/// are not tests: clippy makes sure that they compile.
 pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
     let tests = ["test", "--workspace", "--no-fail-fast"];
     if !rest.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
         );
     }
     let features = mpi::features(repo);
-    // every target whose manifest does not say `test = false`
+    // every target whose manifest does not set `test = false`
     let passed = succeeds(cargo(repo.root()).args(tests).args(&features).arg("--tests"))?;
     Ok(succeeds(cargo(repo.root()).args(tests).args(&features).arg("--doc"))? && passed)
 }
@@ -47,7 +47,7 @@ pub(crate) fn check_format(repo: &Repo) -> Result<Vec<Finding>, String> {
     Ok(verdict(passed, "some files are not formatted (shown above); run `cargo fmt --all`, in `fuzz` too"))
 }
 
-/// `cargo clippy` on every target, warnings refused.
+/// `cargo clippy` on every target. Warnings are errors.
 pub(crate) fn check_clippy(repo: &Repo) -> Result<Vec<Finding>, String> {
     needs_component(repo, "clippy", "clippy")?;
     let mut command = cargo(repo.root());
@@ -56,7 +56,7 @@ pub(crate) fn check_clippy(repo: &Repo) -> Result<Vec<Finding>, String> {
     Ok(verdict(passed, "clippy or the compiler complains above; mend each place it names"))
 }
 
-/// `cargo doc`, warnings refused, so that links in doc comments lead somewhere.
+/// `cargo doc`. Warnings are errors, so that links in doc comments lead somewhere.
 pub(crate) fn check_docs(repo: &Repo) -> Result<Vec<Finding>, String> {
     let mut command = cargo(repo.root());
     command
@@ -83,7 +83,7 @@ fn needs_component(repo: &Repo, subcommand: &str, component: &str) -> Result<(),
     }
 }
 
-/// The tool has already printed each place; this only says what to do.
+/// A finding that says what to do. The tool has already printed each place.
 fn verdict(passed: bool, message: &str) -> Vec<Finding> {
     if passed { Vec::new() } else { vec![Finding::error(Path::new("workspace"), 0, message)] }
 }

@@ -1,51 +1,52 @@
-//! The catalogue of what a program can call: methods, layers, losses, optimisers, schedules, as the sources document them.
+//! The catalogue of the functions that a program can call: methods, layers, losses, optimisers and schedules, with
+//! their docs.
 //!
-//! `remat ops` shows it beside the operators, which describe themselves. It is read off lines of formatted code: documented
-//! items at the first indentation of the blocks named in [`PARTS`], and rows of the macros that make methods and layers.
+//! `remat ops` shows it beside the operators, which describe themselves. It is extracted from lines of formatted code:
+//! documented items at the first indentation of the blocks named in [`PARTS`], and rows of the macros that make methods
+//! and layers.
 
 use std::path::{Path, PathBuf};
 
 use crate::finding::Finding;
-use crate::regenerate::write_changed;
 use crate::repo::Repo;
 
-/// Where the catalogue is.
+/// The catalogue's file.
 pub(crate) const FILE: &str = "crates/remat/src/catalogue.json";
 
-/// One thing to call.
+/// An item that a program can call.
 #[derive(Debug, PartialEq)]
 struct Entry {
     name: String,
     kind: &'static str,
-    /// The file, without its ending: what the thing is listed under.
+    /// The file's name without its ending. The item is listed under it.
     family: String,
     signature: String,
     text: String,
     /// Examples in its documentation, which the tests run.
     examples: usize,
-    /// Lines of its example in Python, which pytest runs: those of the documentation's block of that language.
+    /// Lines of its example in Python, which pytest runs. They are the `python` block of its documentation.
     python: Vec<String>,
 }
 
-/// A folder or file whose items are listed, as what, and which of its items.
+/// A folder or file whose items are listed, with their kind and the rule that selects them.
 struct Part {
     path: &'static str,
     kind: &'static str,
     items: Items,
 }
 
-/// Which lines begin an item.
+/// The rule for lines that begin an item.
 #[derive(Clone, Copy, PartialEq)]
 enum Items {
     /// `pub fn` in `impl Tensor`, and rows of macros.
     Methods,
-    /// `pub struct`, and rows of macros, but for options.
+    /// `pub struct`, and rows of macros, except for options.
     Structs,
     /// `pub fn` outside of all blocks.
     Functions,
     /// The `X` of each `pub struct XOptions`.
     Options,
-    /// Variants of the enum that has this name, and structs but for options.
+    /// Variants of the enum with this name, and structs except for options.
     Variants(&'static str),
 }
 
@@ -60,7 +61,7 @@ const PARTS: &[Part] = &[
     Part { path: "crates/nn/src/sampling.rs", kind: "sampling", items: Items::Functions },
 ];
 
-/// The item that the lines so far are within.
+/// The block that the present line is in.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     Nothing,
@@ -75,7 +76,7 @@ fn identifier(text: &str) -> &str {
     &text[..end]
 }
 
-/// The first sentence or so: what stands before an empty line, without links.
+/// The summary: the text before the first empty line, without links.
 fn summary(docs: &[&str]) -> String {
     let lines: Vec<&str> =
         docs.iter().map(|d| d.trim()).take_while(|d| !d.is_empty() && !d.starts_with("```")).collect();
@@ -91,7 +92,7 @@ fn summary(docs: &[&str]) -> String {
     (plain + rest).replace("[`", "`").replace("`]", "`")
 }
 
-/// The lines of the block for Python.
+/// The lines of the `python` block.
 fn python_example(docs: &[&str]) -> Vec<String> {
     let lines = docs.iter().map(|d| d.strip_prefix(' ').unwrap_or(d));
     let behind = lines.skip_while(|l| *l != "```python").skip(1);
@@ -203,7 +204,7 @@ fn signature(lines: &[&str]) -> String {
     text.replace(",)", ")")
 }
 
-/// `Step { lr, every, gamma }`.
+/// The signature of a variant: `Step { lr, every, gamma }`.
 fn variant(lines: &[&str]) -> String {
     let name = identifier(lines[0].trim_start());
     if !lines[0].ends_with('{') {
@@ -227,7 +228,7 @@ fn quoted(text: &str) -> String {
     out + "\""
 }
 
-/// The catalogue as it should be.
+/// The catalogue that the sources give.
 fn text(repo: &Repo) -> Result<String, String> {
     let mut all: Vec<Entry> = Vec::new();
     let files = repo.files()?;
@@ -246,7 +247,7 @@ fn text(repo: &Repo) -> Result<String, String> {
     let line = |e: &Entry| {
         let Entry { name, kind, family, signature, text, examples, python } = e;
         let python: Vec<String> = python.iter().map(|l| quoted(l)).collect();
-        // most examples are not beside their methods yet
+        // most methods have no example of their own yet
         let python =
             if python.is_empty() { String::new() } else { format!(",\n    \"python\": [{}]", python.join(", ")) };
         let [name, family, signature, text] = [name, family, signature, text].map(|t| quoted(t));
@@ -267,18 +268,18 @@ fn family(path: &Path) -> String {
 /// Writes the catalogue.
 pub(crate) fn write(repo: &Repo) -> Result<bool, String> {
     let now = text(repo)?;
-    write_changed(&repo.root().join(FILE), now.as_bytes())?;
+    repo.write_changed(FILE, now.as_bytes())?;
     println!("{FILE}: {} entries", now.matches("\"kind\"").count());
     Ok(true)
 }
 
-/// The catalogue is that of the sources.
+/// Checks that the catalogue is that of the sources.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     let file = PathBuf::from(FILE);
     if !repo.has(&file) || repo.read(&file)? == text(repo)? {
         return Ok(Vec::new());
     }
-    Ok(vec![Finding::error(&file, 1, "is not that of the sources; `cargo xtask catalogue` makes it anew")])
+    Ok(vec![Finding::error(&file, 1, "differs from the sources; `cargo xtask catalogue` writes it anew")])
 }
 
 #[cfg(test)]

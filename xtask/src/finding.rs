@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing wrong in one place, with what to do about it.
+/// A problem in one place, with what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// Relative to the repository root.
@@ -11,7 +11,7 @@ pub(crate) struct Finding {
     /// Counted from 1; 0 stands for the whole file.
     pub(crate) line: usize,
     pub(crate) message: String,
-    /// A warning is printed and fails nothing.
+    /// A warning is printed, and does not fail the check.
     pub(crate) is_warning: bool,
 }
 

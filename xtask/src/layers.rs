@@ -1,7 +1,7 @@
-//! The designed order of the crates, whole, including those not written yet.
+//! The designed order of all crates, including those that are not written yet.
 //!
-//! A crate may use what its row names and whatever those rows reach. The check reads manifests only: what a manifest
-//! does not name, code cannot use.
+//! A crate may use the crates that its row names, and the crates that those may use. The check reads manifests only:
+//! code cannot use a crate that its manifest does not name.
 
 /// One crate of the design.
 pub(crate) struct Layer {
@@ -9,13 +9,13 @@ pub(crate) struct Layer {
     pub(crate) role: &'static str,
     /// The crates directly to its left.
     pub(crate) uses: &'static [&'static str],
-    /// Set for a part of one other crate: only that crate may use it, and using that crate does not reach it.
+    /// Set for a part of one other crate. Only that crate may use it, and a user of that crate does not reach it.
     pub(crate) private_to: Option<&'static str>,
-    /// Unsafe code may live here; everywhere else crate roots forbid it.
+    /// Unsafe code may be in this crate. Everywhere else the crate roots forbid it.
     pub(crate) may_be_unsafe: bool,
-    /// The one folder under `src` for it; `None` for anywhere in the crate.
+    /// The one folder under `src` for unsafe code; `None` for anywhere in the crate.
     pub(crate) unsafe_folder: Option<&'static str>,
-    /// Other programs link it, so it must not panic on what they pass: no `unwrap()`.
+    /// Other programs link it, so it must not panic on their input: no `unwrap()`.
     pub(crate) is_library: bool,
 }
 

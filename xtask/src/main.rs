@@ -1,9 +1,9 @@
-//! Checks and chores of the repository. `cargo xtask help` says what there is.
+//! Checks and chores of the repository. `cargo xtask help` lists them.
 //!
-//! Design: a check is a function from the repository to findings, and one table in `checks` lists them all, so that the
-//! command line, the help text and `cargo xtask check` cannot disagree. The text checks read files only and never need a
-//! build; their Rust is masked (comments and strings blanked) by a small scanner and not parsed, which is enough for
-//! words, braces and `mod` lines. Only `draw-faults`, which writes expressions, parses them.
+//! A check is a function from the repository to findings. One table in `checks` lists all checks, so the command line,
+//! the help text and `cargo xtask check` cannot disagree. The text checks read files only and never need a build. A
+//! small scanner masks the comments and strings of their Rust files and does not parse, which is enough for words,
+//! braces and `mod` lines. Only `draw-faults`, which writes expressions, parses them.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command; `Ok(false)` means that it ran and found something wrong.
+/// Runs one command. `Ok(false)` means that it ran and found a problem.
 fn dispatch(args: &[String]) -> Result<bool, String> {
     let (command, rest) = match args.split_first() {
         Some((command, rest)) => (command.as_str(), rest),
@@ -66,7 +66,7 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
     }
 }
 
-/// Every test: those of the Python package first, where nothing is asked for, so that cargo's closing lines are the last ones.
+/// Runs every test. Without arguments the Python package comes first, so that cargo's closing lines are the last ones.
 fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
     let python = if rest.is_empty() { python::test(repo)? } else { true };
     let rust = cargo::test(repo, rest)?;

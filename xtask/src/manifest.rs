@@ -18,24 +18,24 @@ pub(crate) struct Manifest {
 
 /// One entry of a dependency table.
 pub(crate) struct Dependency {
-    /// The key, which is the name that code uses.
+    /// The key: the name that code uses.
     pub(crate) key: String,
-    /// The package: the key unless renamed.
+    /// The package. It equals the key unless the dependency is renamed.
     pub(crate) package: String,
     /// Line of the key, from 1.
     pub(crate) line: usize,
     /// `dependencies`, `build-dependencies` or `dev-dependencies`.
     pub(crate) section: &'static str,
-    /// Says `workspace = true`.
+    /// True if it says `workspace = true`.
     pub(crate) inherits: bool,
-    /// Says `path = ..`.
+    /// True if it says `path = ..`.
     pub(crate) is_path: bool,
 }
 
 const SECTIONS: [&str; 3] = ["dependencies", "build-dependencies", "dev-dependencies"];
 
 impl Manifest {
-    /// Parses a manifest; the error is the parser's message.
+    /// Parses a manifest. The error is the parser's message.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let document = DeTable::parse(text).map_err(|e| e.to_string())?;
         let document = document.get_ref();

@@ -1,4 +1,4 @@
-//! Which files a crate's `mod` lines reach.
+//! The files that a crate's `mod` lines reach.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use crate::rust_source::{Source, closing, find_word};
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Module {
     pub(crate) path: PathBuf,
-    /// Where it stands in its crate: `["a", "b"]` for `crate::a::b`, empty for the root.
+    /// The module's path in its crate: `["a", "b"]` for `crate::a::b`, empty for the root.
     pub(crate) names: Vec<String>,
-    /// Declared under `#[cfg(test)]`, itself or by a parent.
+    /// True if it, or a parent, is declared under `#[cfg(test)]`.
     pub(crate) is_test: bool,
 }
 
@@ -22,12 +22,12 @@ struct Declaration {
     /// Names of the inline modules around it, outermost first.
     inside: Vec<String>,
     name: String,
-    /// Value of a `#[path = ".."]` above it.
+    /// The value of a `#[path = ".."]` above it.
     path: Option<String>,
     is_test: bool,
 }
 
-/// The crate's root files that exist: library, programs, and targets with a path of their own.
+/// The crate's root files that exist: the library, programs, and targets with a path of their own.
 pub(crate) fn roots(repo: &Repo, krate: &Crate) -> Result<Vec<PathBuf>, String> {
     let src = krate.dir.join("src");
     let mut roots: BTreeSet<PathBuf> = krate.manifest.target_paths.iter().map(|p| krate.dir.join(p)).collect();
@@ -76,7 +76,7 @@ pub(crate) fn reachable_from(repo: &Repo, root: &Path) -> Result<Vec<Module>, St
 }
 
 fn without_doubles(found: BTreeSet<Module>) -> Vec<Module> {
-    // a file declared twice, in and outside of tests, is not test code
+    // a file that is declared twice, inside and outside of tests, is not test code
     let code: BTreeSet<PathBuf> = found.iter().filter(|m| !m.is_test).map(|m| m.path.clone()).collect();
     found.into_iter().filter(|m| !m.is_test || !code.contains(&m.path)).collect()
 }
@@ -87,7 +87,7 @@ pub(crate) fn inline_at(source: &Source, offset: usize) -> Vec<String> {
     around.map(|(_, name)| name).collect()
 }
 
-/// Where rustc looks for a declared module's file.
+/// The places where rustc looks for a declared module's file.
 fn candidates(file: &Path, is_root: bool, declaration: &Declaration) -> Vec<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let owns_folder = is_root || file.ends_with("mod.rs");
@@ -119,11 +119,11 @@ fn inline(code: &str) -> Vec<(Range<usize>, String)> {
     bodies.map(|(_, name, open)| (open..closing(code, open), name.to_string())).collect()
 }
 
-/// Each `mod name` with the offsets of its `mod` and of what follows its name.
+/// Each `mod name` with the offset of its `mod`, and the offset after its name.
 fn mod_lines(code: &str) -> impl Iterator<Item = (usize, &str, usize)> {
     find_word(code, "mod").map(move |at| {
         let rest = code[at + 3..].trim_start();
-        // the file of a module named as a keyword has the keyword's name
+        // the file of a module with a keyword as its name has the keyword's name
         let rest = rest.strip_prefix("r#").unwrap_or(rest);
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
         (at, &rest[..end], code.len() - rest[end..].trim_start().len())

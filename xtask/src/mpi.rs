@@ -1,22 +1,22 @@
-//! Ranks as processes: what is built and tested only where the machine has MPI.
+//! Ranks as processes: the parts that are built and tested only on machines with MPI.
 //!
-//! With the features as part of the one build, ranks over MPI are tested and linted with everything else. A second build for
-//! them would compile `crates/nn` and what uses it once more.
+//! The features are part of the one build, so ranks over MPI are tested and linted with everything else. A second build
+//! for them would compile `crates/nn` and its dependents once more.
 
 use std::path::{Path, PathBuf};
 
 use crate::repo::Repo;
 
-/// Says that the machine has MPI (`1`) or is to be taken for one that has not (`0`).
+/// The variable that says whether the machine has MPI (`1`), or counts as one without it (`0`).
 const NAMED: &str = "REMAT_MPI";
-/// The programs to find on the path: the compiler of the library's programs, and the launcher of ranks.
+/// The programs that must be on the path: the compiler of MPI programs, and the launcher of ranks.
 const PROGRAMS: [&str; 2] = ["mpicc", "mpirun"];
-/// The features that test ranks as processes, and no other.
+/// The features that test ranks as processes, and that no other test needs.
 const FEATURES: &str = "remat-mpi/mpi,remat-nn/mpi";
 
-/// Arguments for a cargo command over the workspace: the features that this machine can build beside the default ones.
+/// Arguments for a cargo command over the workspace: the features that this machine can build besides the default ones.
 pub(crate) fn features(repo: &Repo) -> Vec<&'static str> {
-    // the tests of the checks run in small workspaces that have no such crates
+    // the checks' own tests run in small workspaces without these crates
     let has_crates = ["crates/mpi", "crates/nn"].iter().all(|c| repo.has(Path::new(c)));
     if has_crates && is_here() { vec!["--features", FEATURES] } else { Vec::new() }
 }
@@ -38,7 +38,7 @@ pub(crate) fn missing() -> Option<&'static str> {
     lacks.or_else(|| (!has_libclang()).then_some("libclang"))
 }
 
-/// The declarations of the MPI library are read by libclang when it is built.
+/// True if libclang is installed: it reads the declarations of the MPI library during the build.
 fn has_libclang() -> bool {
     if std::env::var_os("LIBCLANG_PATH").is_some() {
         return true;
@@ -50,7 +50,7 @@ fn has_libclang() -> bool {
     folders.extend(inside("/usr/lib").filter(|p| p.to_string_lossy().contains("llvm")).map(|p| p.join("lib")));
     folders.iter().any(|folder| {
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        // not libclang-cpp, which other packages bring
+        // not libclang-cpp, which other packages install
         files.map(|f| f.file_name()).any(|name| {
             let name = name.to_string_lossy();
             name == "libclang.so" || name.starts_with("libclang.so.") || is_versioned(&name)
@@ -58,7 +58,7 @@ fn has_libclang() -> bool {
     })
 }
 
-/// `libclang-14.so.1` and the like.
+/// True for `libclang-14.so.1` and the like.
 fn is_versioned(name: &str) -> bool {
     let rest = name.strip_prefix("libclang-").unwrap_or_default();
     rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains(".so")

@@ -7,14 +7,14 @@ use crate::cargo::cargo;
 use crate::mpi;
 use crate::repo::Repo;
 
-/// The oldest Python that the package runs on.
+/// The oldest Python that can run the package.
 const OLDEST: &str = "3.10";
-/// The packages that the tests need beside the tested one.
+/// The packages that the tests need besides the tested one.
 const PACKAGES: [&str; 2] = ["pytest>=8", "numpy>=1.23"];
-/// The compiled part, as the package imports it; no part of the repository.
+/// The compiled part, where the package imports it. It is not part of the repository.
 const COMPILED: &str = "python/remat/_remat.abi3.so";
 
-/// Runs pytest over the package; true without a Python to run it, which is said.
+/// Runs pytest over the package. True, with a note, if there is no suitable Python.
 pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     let Some(python) = find() else {
         println!(
@@ -25,8 +25,8 @@ pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     };
     let target = target(repo.root())?;
     let python = environment(&python, &target.join("python"))?;
-    // With the command, which one test compares with. Tests are among what is built so that dependencies have the features that they
-    // have for the tests of Rust: otherwise everything would be built once more for those.
+    // Builds the command, too: one test compares with it. The build includes tests so that dependencies get the same
+    // features as in the tests of Rust. Otherwise everything would be built once more for those.
     let mut build = cargo(repo.root());
     build.args(["build", "--workspace", "--lib", "--bins", "--tests"]).args(mpi::features(repo));
     let built = build.status();
@@ -41,7 +41,7 @@ pub(crate) fn test(repo: &Repo) -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// Puts the compiled part where the package imports it from.
+/// Puts the compiled part where the package imports it.
 pub(crate) fn place_compiled(repo: &Repo) -> Result<(), String> {
     let library = target(repo.root())?.join("debug/lib_remat.so");
     let copied = std::fs::copy(&library, repo.root().join(COMPILED));
@@ -54,13 +54,13 @@ pub(crate) fn find() -> Option<PathBuf> {
     let all = named.into_iter().chain(["python3", "python"].map(PathBuf::from));
     all.into_iter().find(|python| {
         let (major, minor) = OLDEST.split_once('.').unwrap_or((OLDEST, "0"));
-        // Debian has Python without what makes a virtual environment
+        // Debian can have Python without the modules that make a virtual environment
         let question = format!("import sys, venv, ensurepip; sys.exit(sys.version_info < ({major}, {minor}))");
         Command::new(python).args(["-c", &question]).output().is_ok_and(|o| o.status.success())
     })
 }
 
-/// The folder that cargo builds in.
+/// The folder in which cargo builds.
 pub(crate) fn target(root: &Path) -> Result<PathBuf, String> {
     let output = cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]).output();
     let output = output.map_err(|e| format!("cannot run cargo: {e}"))?;
@@ -69,7 +69,8 @@ pub(crate) fn target(root: &Path) -> Result<PathBuf, String> {
     found.map(PathBuf::from).ok_or_else(|| "cargo metadata names no target folder".to_owned())
 }
 
-/// The Python of a virtual environment with what the tests need. Errors if it cannot be made, as without a network at first.
+/// The Python of a virtual environment with the packages that the tests need. Errors if it cannot be made, such as on
+/// the first run without a network.
 fn environment(python: &Path, folder: &Path) -> Result<PathBuf, String> {
     let own = folder.join("bin/python");
     let ready =

@@ -1,8 +1,8 @@
-//! How long a change to each crate keeps its author waiting.
+//! The time that a change in each crate makes its author wait.
 //!
-//! The root file of one crate after the other becomes newer, with nothing in it changed, and the tests of the workspace are
-//! built again. So a row is what a change of that crate costs: itself and all to its right. It says something on a machine
-//! that does nothing else.
+//! The root file of one crate after the other gets a new time, with its text unchanged, and the tests of the workspace
+//! are built again. So a row is the cost of a change in that crate: its own build and that of all crates to its right.
+//! The times are meaningful on a machine that does nothing else.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,10 +13,11 @@ use crate::modules;
 use crate::mpi;
 use crate::repo::{Crate, Repo};
 
-/// A crate's folder under `crates/`, and the seconds of the build after it was touched.
+/// A crate's folder under `crates/`, and the seconds of the build after a change.
 type Row = (String, f64);
 
-/// Builds all, then again for each crate, or for those named, and prints a table; false if a build fails.
+/// Builds everything, then builds again for each crate, or for the named ones, and prints a table. False if a build
+/// fails.
 pub(crate) fn run(repo: &Repo, names: &[String]) -> Result<bool, String> {
     let crates = chosen(repo.crates()?, names)?;
     eprintln!("building the tests of the workspace");
@@ -34,7 +35,7 @@ pub(crate) fn run(repo: &Repo, names: &[String]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// The crates that were named, in the order of the repository; all if none was.
+/// The named crates, in the order of the repository; all crates if none is named.
 fn chosen(crates: Vec<Crate>, names: &[String]) -> Result<Vec<Crate>, String> {
     if let Some(unknown) = names.iter().find(|n| crates.iter().all(|c| c.role != n.as_str())) {
         let known: Vec<&str> = crates.iter().map(|c| c.role.as_str()).collect();
@@ -43,7 +44,7 @@ fn chosen(crates: Vec<Crate>, names: &[String]) -> Result<Vec<Crate>, String> {
     Ok(crates.into_iter().filter(|c| names.is_empty() || names.contains(&c.role)).collect())
 }
 
-/// Makes the first root of the crate newer than what was built from it.
+/// Makes the first root of the crate newer than its build.
 fn touch(repo: &Repo, krate: &Crate) -> Result<(), String> {
     let roots = modules::roots(repo, krate)?;
     let root = roots.first().ok_or_else(|| format!("crate `{}` has no root file", krate.role))?;
@@ -52,7 +53,7 @@ fn touch(repo: &Repo, krate: &Crate) -> Result<(), String> {
     touched.map_err(|e| format!("{}: {e}", root.display()))
 }
 
-/// The time of a build of all tests, in the usual target folder or another; `None` if it fails.
+/// The time of a build of all tests, in the usual target folder or in another. `None` if it fails.
 fn seconds_to_build(repo: &Repo, target: Option<&Path>) -> Result<Option<f64>, String> {
     let mut command = cargo(repo.root());
     command.args(["test", "--workspace", "--no-run", "--quiet"]).args(mpi::features(repo));
@@ -64,7 +65,7 @@ fn seconds_to_build(repo: &Repo, target: Option<&Path>) -> Result<Option<f64>, S
     Ok(status.success().then(|| start.elapsed().as_secs_f64()))
 }
 
-/// As Markdown, the crate that takes longest first.
+/// The table as Markdown, with the slowest crate first.
 fn table(rows: &[Row]) -> String {
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));

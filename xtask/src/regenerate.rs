@@ -1,8 +1,9 @@
-//! `cargo xtask regenerate`: every file that is made of others is brought up to date, in the order in which they need one another.
+//! `cargo xtask regenerate`: brings every generated file up to date, in the order of their dependencies.
 //!
-//! The catalogue is read off the sources; Python's operators are made of the catalogue; both are compiled in, and what is built
-//! then tells Python's layers, the book's list and the serial forms. Each maker stays where it was, and this is the one list of
-//! them. With `--check` they run as well, since a file may be stale only because one before it is, and all files are put back.
+//! The catalogue is extracted from the sources, and Python's operators are generated from the catalogue. Both are
+//! compiled in. The built programs then generate Python's layers, the book's list and the serial forms. Each generator
+//! stays at its own place, and this is the only list of them. With `--check` they run as well, since a file may be
+//! stale only because an earlier one is. All files are restored then.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ use crate::cargo::cargo;
 use crate::repo::Repo;
 use crate::{catalogue, mpi, python};
 
-/// The files that are made.
+/// The generated files.
 const FILES: &[&str] = &[
     catalogue::FILE,
     "crates/python/src/ops/table.rs",
@@ -24,10 +25,10 @@ const FILES: &[&str] = &[
     SERIAL_FORMS,
 ];
 const BOOK: &str = "docs/src/operator-list.md";
-/// Every form that a sample of an op is written in.
+/// The file with every serial form of a sample of an op.
 pub(crate) const SERIAL_FORMS: &str = "crates/ops/tests/samples/serial_forms.txt";
 
-/// A step that makes some of the files.
+/// A step that generates some of the files.
 struct Stage {
     name: &'static str,
     run: fn(&Repo) -> Result<(), String>,
@@ -42,7 +43,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "serial forms", run: serial_forms },
 ];
 
-/// The command line: false if `--check` found a file that is stale.
+/// The command. False if `--check` found a stale file.
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     let check = match args {
         [] => false,
@@ -60,7 +61,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     Ok(changed.is_empty() || !check)
 }
 
-/// Runs the stages; the files that they changed. For a check these get their old texts back, after a failure too.
+/// Runs the stages, and gives the files that they changed. A check restores their old texts, after a failure too.
 fn regenerate<'f>(repo: &Repo, stages: &[Stage], files: &[&'f str], check: bool) -> Result<Vec<&'f str>, String> {
     let before: Vec<Option<String>> = files.iter().map(|file| repo.read(Path::new(file)).ok()).collect();
     let ran = stages.iter().try_for_each(|stage| {
@@ -92,11 +93,11 @@ fn script(repo: &Repo, path: &str) -> Result<(), String> {
     succeed(Command::new(python).current_dir(repo.root()).arg(path))
 }
 
-/// The target of tests that records serial forms, in every crate that tests samples.
+/// The test target that records serial forms, in every crate that tests samples.
 pub(crate) const SAMPLES: [&str; 2] = ["--test", "samples"];
 
-/// What the later stages run. With a test among it, dependencies have the features that they have for `cargo xtask test`, so that
-/// nothing is compiled for this alone.
+/// Builds the programs for the later stages. A test target is among them so that dependencies have the same features as
+/// in `cargo xtask test`, and nothing is compiled for this alone.
 fn build(repo: &Repo) -> Result<(), String> {
     let mut build = cargo(repo.root());
     build.args(["build", "--quiet", "--workspace", "--lib", "--bins"]).args(SAMPLES).args(mpi::features(repo));
@@ -115,31 +116,23 @@ fn book(repo: &Repo) -> Result<(), String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    write_changed(&repo.root().join(BOOK), &output.stdout)
+    repo.write_changed(BOOK, &output.stdout)
 }
 
-/// Adds what is new. A form that is no longer written fails: files hold it.
+/// Adds new forms. Fails if an op no longer writes a recorded form: files contain it.
 fn serial_forms(repo: &Repo) -> Result<(), String> {
     let mut record = samples(repo);
     succeed(record.args(["serial_forms"]).env("REMAT_RECORD", "1"))
 }
 
-/// Runs the tests of samples, all or those of a filter that is added.
+/// Runs the tests of samples. The caller may add a filter.
 pub(crate) fn samples(repo: &Repo) -> Command {
     let mut test = cargo(repo.root());
     test.args(["test", "--quiet", "--workspace"]).args(SAMPLES).args(mpi::features(repo)).arg("--");
     test
 }
 
-/// Writes a file unless it has that text: a new time would have cargo build what includes it.
-pub(crate) fn write_changed(path: &Path, text: &[u8]) -> Result<(), String> {
-    if fs::read(path).is_ok_and(|old| old == text) {
-        return Ok(());
-    }
-    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// Runs a command, with what it printed as the error.
+/// Runs a command. Its output is the error.
 fn succeed(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|e| format!("cannot run {command:?}: {e}"))?;
     if output.status.success() {
@@ -157,7 +150,7 @@ mod tests {
     const MADE: [&str; 2] = ["made.txt", "new.txt"];
 
     fn write(repo: &Repo, file: &str, text: &str) -> Result<(), String> {
-        write_changed(&repo.root().join(file), text.as_bytes())
+        repo.write_changed(file, text.as_bytes())
     }
 
     const COPY: Stage = Stage { name: "copy", run: |r| write(r, "made.txt", &r.read(Path::new("source.txt"))?) };

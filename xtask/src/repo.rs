@@ -6,14 +6,14 @@ use std::process::Command;
 
 use crate::manifest::Manifest;
 
-/// A checkout. All paths that leave it are relative to `root`.
+/// A checkout. All paths that it gives are relative to `root`.
 pub(crate) struct Repo {
     root: PathBuf,
 }
 
 /// A crate of the workspace: a folder of `crates/`.
 pub(crate) struct Crate {
-    /// The folder's name, which is the crate's role: `types`, `kernels`.
+    /// The folder's name: the crate's role, such as `types` or `kernels`.
     pub(crate) role: String,
     pub(crate) dir: PathBuf,
     pub(crate) manifest: Manifest,
@@ -29,7 +29,8 @@ impl Crate {
 impl Repo {
     /// The repository that this xtask was built from.
     pub(crate) fn here() -> Result<Self, String> {
-        // As cargo runs it: clones that share a target folder share the program.
+        // Cargo sets the variable. Clones that share a target folder share the program, so its own path could be
+        // another clone's.
         let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let xtask = Path::new(&xtask);
         let root = xtask.parent().ok_or("xtask has no parent folder")?;
@@ -50,12 +51,21 @@ impl Repo {
         fs::read_to_string(self.root.join(path)).map_err(|e| format!("{}: {e}", path.display()))
     }
 
+    /// Writes a file unless it has that text already: a new time would make cargo rebuild its users.
+    pub(crate) fn write_changed(&self, path: &str, text: &[u8]) -> Result<(), String> {
+        let file = self.root.join(path);
+        if fs::read(&file).is_ok_and(|old| old == text) {
+            return Ok(());
+        }
+        fs::write(&file, text).map_err(|e| format!("{path}: {e}"))
+    }
+
     /// True if `path` exists, as a file or a folder.
     pub(crate) fn has(&self, path: &Path) -> bool {
         self.root.join(path).exists()
     }
 
-    /// Every file that git tracks or would add, sorted; without git, every file outside `target` and hidden folders.
+    /// Every file that git tracks or would add, sorted. Without git, every file outside `target` and hidden folders.
     pub(crate) fn files(&self) -> Result<Vec<PathBuf>, String> {
         let mut files = if self.root.join(".git").exists() { self.git_files()? } else { walk(&self.root, &self.root)? };
         // git still lists a file that was deleted and not yet committed

@@ -1,9 +1,9 @@
 //! Rust text without its comments and strings: a scanner, not a parser.
 //!
-//! `Source::code` has the length and the lines of the raw text, with every comment, string and character literal blanked
-//! by spaces, so an offset means the same place in both. On it, words, braces and attributes can be found by plain
-//! search. What a parser would do better (a brace inside a generic argument, items made by macros) costs at most a wrong
-//! length, never a crash.
+//! `Source::code` has the length and the lines of the raw text. Every comment, string and character literal in it is
+//! blanked by spaces, so an offset means the same place in both. Plain search finds words, braces and attributes in it.
+//! Where a parser would do better (a brace inside a generic argument, items made by macros), the scanner gives at most
+//! a wrong length, and never crashes.
 
 use std::ops::Range;
 
@@ -67,7 +67,7 @@ pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|&&b| b == b'\n').count() + 1
 }
 
-/// Offsets at which `word` stands alone, with no letter, digit or underscore beside it.
+/// Offsets at which `word` stands alone, with no letter, digit or underscore next to it.
 pub(crate) fn find_word<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let offsets = text.match_indices(word).map(|(i, _)| i);
     offsets.filter(move |&i| {
@@ -77,7 +77,7 @@ pub(crate) fn find_word<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item 
     })
 }
 
-/// The end of the group that opens at `open`, one past its closing bracket; the text's end if it never closes.
+/// The end of the group that opens at `open`, one past its closing bracket. The text's end if the group never closes.
 pub(crate) fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (i, byte) in code.bytes().enumerate().skip(open) {
@@ -196,7 +196,7 @@ fn char_len(rest: &[u8]) -> Option<usize> {
     (rest.get(1 + width) == Some(&b'\'')).then_some(width + 2)
 }
 
-/// The length of `r".."`, `r#".."#` and their `b` and `c` forms; `None` for a name that only starts like one.
+/// The length of `r".."`, `r#".."#` and their `b` and `c` forms. `None` for a name that only starts like one.
 fn raw_string_len(rest: &[u8]) -> Option<usize> {
     let prefix = if rest[0] == b'r' { 1 } else { 2 };
     if rest.get(prefix - 1) != Some(&b'r') {
@@ -255,7 +255,7 @@ fn item_end(code: &str, start: usize) -> usize {
     match item_open(code, at) {
         Some(open) if code.as_bytes()[open] == b'{' => closing(code, open),
         Some(semicolon) => semicolon + 1,
-        // a field, a variant or a last expression: it ends where its line ends
+        // a field, a variant or a last expression ends where its line ends
         None => at + code[at..].find('\n').unwrap_or(code.len() - at),
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use crate::finding::Finding;
 use crate::repo::Repo;
 
-/// A repository in a folder that vanishes with it.
+/// A repository in a temporary folder. The folder is removed when this value is dropped.
 pub(crate) struct Scratch {
     repo: Repo,
     _dir: tempfile::TempDir,

@@ -1,5 +1,5 @@
-//! The CPU device: kernels run on the worker's thread and its pool, and have run when a launch returns. Collectives of several ranks
-//! run on a thread of their own, and whatever touches their memory waits for them.
+//! The CPU device. Kernels run on the worker's thread and its pool, and have run when a launch returns. Collectives of
+//! several ranks run on a thread of their own. Every call that reads or writes their memory waits for them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,13 +18,14 @@ use remat_types::{Error, ErrorKind, HostTensor, Result};
 
 /// See the module's note.
 pub struct Cpu {
-    /// Before the region, whose memory its collectives use; started by the first of them.
+    /// The first collective starts it. Declared before the region, so that it is dropped first: collectives use the
+    /// region's memory.
     comm: Option<CommThread>,
-    /// What it runs is recorded for a trace.
+    /// True while collectives are recorded for a trace.
     is_recording: bool,
-    /// Before the region: whoever drops it waits for the copies there.
+    /// Declared before the region, so that it is dropped first: its drop waits for copies in the region.
     spill: Option<SpillFile>,
-    /// Copies that were not waited for.
+    /// Copies that nobody has waited for yet.
     in_flight: InFlight<FileCopy>,
     region: Region,
     pool: Pool,
@@ -33,10 +34,10 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A device of `address_bytes` of address space and `threads` compute threads, the worker included, with the host's kernels and
-    /// those of `own`.
-    /// If the system gives no such range, one of `least_bytes` must do. Errors (Io): not even that, or not so many threads.
-    /// Value: `REMAT_MAX_ISA` names no instruction set of this processor.
+    /// A device of `address_bytes` of address space and `threads` compute threads, the worker included, with the host's
+    /// kernels and those of `own`. If the system gives no range of that size, the device takes one of `least_bytes`.
+    /// Errors (Io): the system gives neither range, or fewer threads. Value: `REMAT_MAX_ISA` names no instruction set
+    /// of this processor.
     pub fn new(address_bytes: usize, least_bytes: usize, threads: usize, own: KernelRegistry) -> Result<Self> {
         remat_kernels::machine::instruction_set().map_err(|e| Error::new(ErrorKind::Value, e))?;
         let region = Region::new(address_bytes).or_else(|_| Region::new(least_bytes))?;
@@ -56,8 +57,8 @@ impl Cpu {
         })
     }
 
-    /// Errors (Internal) if a copy is under way that these bytes must wait for: every one if they are written, those to
-    /// the arena if they are read.
+    /// Errors (Internal) if a copy is under way that an access to these bytes must wait for. A write must wait for
+    /// copies in both directions, a read only for copies to the arena.
     fn check(&self, what: &str, at: usize, bytes: usize, is_written: bool) -> Result<()> {
         match self.in_flight.before(&Uses::of_range((at, at + bytes), is_written)).next() {
             None => Ok(()),
@@ -68,7 +69,8 @@ impl Cpu {
         }
     }
 
-    /// Waits for collectives that these bytes must wait for. Errors: they failed.
+    /// Waits for collectives that an access to these bytes must wait for. Errors: a collective that was to write bytes
+    /// that are read failed.
     fn before(&self, at: usize, bytes: usize, is_written: bool) -> Result<()> {
         match &self.comm {
             Some(comm) if bytes > 0 => comm.before(Range::new(self.region.first(at, bytes)?, bytes), is_written),
@@ -76,7 +78,7 @@ impl Cpu {
         }
     }
 
-    /// Errors (Internal): an operand runs into a copy.
+    /// Errors (Internal): an operand conflicts with a copy under way.
     fn check_launch(&self, launch: &Launch<'_>) -> Result<()> {
         if self.in_flight.is_empty() {
             return Ok(());
@@ -96,17 +98,19 @@ impl Cpu {
         Ok(())
     }
 
-    /// Starts a collective beside what comes behind it. Errors: of one that was to make its inputs.
+    /// Starts a collective, which runs beside later work. Errors: those of a collective that was to write its inputs.
     fn start(&mut self, launch: &Launch<'_>) -> Result<()> {
         self.start_comm_thread()?;
         let Some(comm) = &self.comm else { return Ok(()) };
         let operands = LaunchOperands::new(&self.region, launch)?;
-        // SAFETY: the region outlives the thread. Outputs and workspace overlap nothing else of the launch, and every other access to
-        // the region asks first; `check_launch` has seen that no copy reaches them.
+        // SAFETY: the region outlives the thread. Outputs and workspace overlap no other operand of the launch. Every
+        // other access to the region calls `before` first, and `check_launch` has seen that no copy conflicts with the
+        // operands.
         unsafe { comm.start(launch.op, Some(launch.site), &operands) }
     }
 
-    /// Runs a kernel that computes what the launch asks for. Errors: the kernel's; of collectives that were to make its inputs.
+    /// Runs a kernel that computes the launch's op. Errors: the kernel's, and those of collectives that were to write
+    /// its inputs.
     fn run_kernel(
         &self,
         launch: &Launch<'_>,
@@ -115,13 +119,13 @@ impl Cpu {
         if let Some(comm) = &self.comm {
             comm.before_kernel(&LaunchOperands::new(&self.region, launch)?)?;
             if !launch.op.repeatable() {
-                // it may have collectives within it, which come behind those that were started
+                // the op may run collectives itself, and they come after those that were started
                 comm.wait_all();
             }
         }
-        // SAFETY: only this thread, copies and collectives reach the region. `check_launch` has seen that copies are elsewhere or
-        // only read, and collectives were waited for; nothing this thread started earlier still runs, and pool threads work
-        // for the running call alone.
+        // SAFETY: only this thread, copies and collectives reach the region. `check_launch` has seen that no copy
+        // conflicts with the operands, and collectives were waited for. No earlier kernel of this thread still runs,
+        // and pool threads work for the running call alone.
         unsafe { host::run_launch(&self.region, &self.pool, launch, |cx| kernel(cx, &*self.kernels))? };
         Ok(Event::REACHED)
     }
@@ -134,11 +138,11 @@ impl Cpu {
         let slot = Slot { at: copy.file_at, bytes: copy.bytes };
         self.in_flight.push(copy, Uses::of_range((copy.at, copy.at + copy.bytes), !is_out));
         if is_out {
-            // SAFETY: the region outlives the file. Until `wait_copy` has taken the copy off the list, `check` lets nobody
-            // write these bytes.
+            // SAFETY: the region outlives the file. Until `wait_copy` has taken the copy off the list, `check` refuses
+            // every write to these bytes.
             unsafe { file.copy_out(copy.number, slot, first) };
         } else {
-            // SAFETY: as above, and nobody reads them.
+            // SAFETY: as above, and `check` refuses reads too.
             unsafe { file.copy_in(copy.number, slot, first) };
         }
         Ok(())
@@ -163,7 +167,7 @@ impl Backend for Cpu {
     }
 
     fn release(&mut self, from: usize, to: usize) {
-        // What lies there is given up, but a copy must not come back after it.
+        // The bytes are given up, but a copy must not write them after the release.
         if self.check("a release", from, to.saturating_sub(from), true).is_err() {
             self.spill.iter().for_each(|f| self.in_flight.keys().for_each(|c| drop(f.wait(c.number))));
         }
@@ -193,7 +197,7 @@ impl Backend for Cpu {
         let (Some(comm), Some(owner)) = (&self.comm, program.owner()) else { return self.launch(program.launch) };
         self.check_launch(program.launch)?;
         comm.before_kernel(&LaunchOperands::new(&self.region, program.launch)?)?;
-        // SAFETY: as in `launch`; collectives that the program starts end within it.
+        // SAFETY: as in `launch`; collectives that the program starts have ended when it returns.
         unsafe { host::run_launch(&self.region, &self.pool, program.launch, |cx| owner.run_on_host(cx, comm))? };
         Ok(Event::REACHED)
     }

@@ -1,18 +1,19 @@
 //! Offsets in one address range: best fit with coalescing, and exact figures.
 //!
 //! The arena is bookkeeping only. It never touches memory, so it serves host memory, a device behind a driver and a
-//! dry run alike. Blocks carry their owner, so that a policy can look at the address order and choose a window.
+//! dry run alike. Blocks carry their owner, so that a policy can read the address order and choose a window.
 //!
-//! A small block that is freed is *kept*: it stays a segment of its own for the next block of its size, which most often
-//! comes at once, so that neither walks a tree. Kept blocks count as free in every figure, and whatever looks at free
-//! ranges, or would fail for the lack of one, merges them first: what can be had never depends on what was kept.
+//! A small block that is freed is *kept*: it stays a segment of its own for the next block of its size. That block most
+//! often comes at once, and then neither call walks a tree. Kept blocks count as free in every figure. A function that
+//! reads free ranges, or finds none large enough, merges the kept blocks first. So whether an allocation succeeds never
+//! depends on which blocks were kept.
 //!
-//! Invariants, checked by [`Arena::verify`] in tests: segments tile `0..capacity` without gaps, no two free segments
-//! are neighbours but for kept ones, the size index lists exactly the free segments that are not kept, and the figures
+//! [`Arena::verify`] checks the invariants in tests. Segments tile `0..capacity` without gaps. No two free segments are
+//! neighbours, except for kept ones. The size index lists exactly the free segments that are not kept. The figures
 //! equal a recount.
 //!
 //! Rejected: size classes (they make the peak depend on history), buddy allocation (its internal padding breaks a
-//! byte budget), first fit from one end (it mixes what is cheap and what is dear to recompute).
+//! byte budget), first fit from one end (it mixes values that are cheap to recompute with values that are not).
 
 use std::collections::BTreeSet;
 
@@ -23,15 +24,15 @@ use order::{At, NONE, Node, Order, State};
 /// The multiple at which blocks start and end: a property of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Of the unit, to base 2: the arena divides by it for each block.
+    /// Base-2 logarithm of the unit. The arena divides by the unit for each block, and a shift is quicker.
     log2: u32,
 }
 
 impl Alignment {
-    /// That of the host's memory: a cache line, and the width of an AVX-512 load.
+    /// The alignment of host memory: a cache line, and the width of an AVX-512 load.
     pub const HOST: Alignment = Alignment { log2: 6 };
 
-    /// `None` unless `bytes` is a power of two of at least 64, which offsets of the host's tensors are multiples of.
+    /// `None` unless `bytes` is a power of two of at least 64: host tensors lie at multiples of 64.
     pub const fn new(bytes: usize) -> Option<Alignment> {
         match bytes.is_power_of_two() && bytes >= Alignment::HOST.bytes() {
             true => Some(Alignment { log2: bytes.ilog2() }),
@@ -66,7 +67,7 @@ impl Default for Alignment {
     }
 }
 
-/// An allocated range. It is returned to the arena by value: who holds it owns the range.
+/// An allocated range. A caller returns it to the arena by value: whoever holds a block owns its range.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     start: usize,
@@ -90,7 +91,7 @@ impl Block {
         self.start + self.bytes
     }
 
-    /// The same range, for a copy of the arena.
+    /// The same range as a block of a copy of the arena.
     pub fn duplicate(&self) -> Block {
         Block { ..*self }
     }
@@ -104,12 +105,12 @@ impl Block {
 /// Who owns a block; the meaning is the caller's.
 pub type Owner = u32;
 
-/// From which end of a free range a block is cut.
+/// The end of a free range from which a block is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Low addresses: what is cheap to recompute.
+    /// Low addresses, for values that are cheap to recompute.
     Low,
-    /// High addresses: what is dear, or cannot be recomputed.
+    /// High addresses, for values that are expensive or impossible to recompute.
     High,
 }
 
@@ -139,10 +140,12 @@ pub struct ArenaFigures {
     pub largest_free: usize,
 }
 
-/// Freed blocks of at most this many bytes are kept: those of larger ones are small beside their kernels.
+/// Freed blocks of at most this many bytes are kept. For larger blocks the tree's cost is small beside that of their
+/// kernels.
 const KEPT_MAX_BYTES: usize = 4096;
 
-/// Kept blocks after which others are merged at once, so that they cannot cut up the range without end.
+/// The most kept blocks. Blocks freed beyond that are merged at once, so that kept blocks cannot fragment the range
+/// without end.
 const KEPT_MAX: usize = 1024;
 
 /// See the module's note.
@@ -334,7 +337,7 @@ impl Arena {
         }
     }
 
-    /// Puts a free segment that is in no index into that of sizes, as one with its free neighbours.
+    /// Joins a free segment that is in no index with its free neighbours, and enters the result in the size index.
     fn merge(&mut self, at: At) {
         let Node { mut start, mut bytes, before, after, .. } = *self.order.node(at);
         if let Some(n) = self.order.free_at(before).copied() {
@@ -360,7 +363,7 @@ impl Arena {
             for end in 0..2 {
                 let mut list = std::mem::take(&mut self.kept[class][end]);
                 list.drain(..).for_each(|at| self.merge(at));
-                // Its capacity serves again.
+                // The emptied list keeps its capacity for the next blocks.
                 self.kept[class][end] = list;
             }
         }
@@ -373,14 +376,14 @@ impl Arena {
         self.order.iter().map(|(_, n)| n.segment())
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub fn segment_count(&mut self) -> usize {
         self.merge_kept();
         self.order.len()
     }
 
-    /// At most `most` neighbouring segments in address order, those behind the ones of the last look; from the beginning
-    /// again when that came to the end. All of them if there are no more.
+    /// At most `most` neighbouring segments in address order, those behind the segments of the last call. After the
+    /// last segment the next call begins at the first again. All segments if there are no more than `most`.
     pub fn look(&mut self, most: usize) -> impl Iterator<Item = Segment> + '_ {
         self.merge_kept();
         let first = self.order.look(most);
@@ -426,8 +429,8 @@ impl Arena {
     }
 
     /// Slides every block down so that all free bytes form one range at the top. Calls `moved(owner, from, block)` in
-    /// ascending address order; `block.start() < from` always, and ranges may overlap. The caller moves the bytes and
-    /// replaces the owner's block by this one.
+    /// ascending address order; `block.start() < from` holds in every call, and the two ranges may overlap. The caller
+    /// moves the bytes and replaces the owner's block by this one.
     pub fn compact(&mut self, mut moved: impl FnMut(Owner, usize, Block)) {
         self.merge_kept();
         self.free.clear();

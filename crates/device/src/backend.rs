@@ -1,7 +1,7 @@
-//! What the runtime asks of a device: memory by offset, launches on ordered streams, events between them.
+//! The interface between the runtime and a device: memory by offset, launches on ordered streams, events between them.
 //!
-//! Nothing above this trait dereferences device memory. Offsets are into the device's one arena, whose bookkeeping
-//! belongs to the worker; a backend only backs it with memory and moves bytes.
+//! Nothing above this trait dereferences device memory. Offsets are into the device's one arena. The worker keeps the
+//! arena's books; a backend backs it with memory and moves bytes.
 
 use std::sync::Arc;
 
@@ -29,12 +29,13 @@ pub trait Backend: Send {
         false
     }
 
-    /// True if nothing is computed: a value cannot be read back.
+    /// True if the device computes nothing, so that no value can be read back.
     fn is_dry(&self) -> bool {
         false
     }
 
-    /// True if its memory is the host's: staging buffers count against its budget then, else against the host's.
+    /// True if its memory is the host's. Staging buffers then count against the device's budget, else against the
+    /// host's.
     fn shares_host_memory(&self) -> bool {
         true
     }
@@ -42,28 +43,29 @@ pub trait Backend: Send {
     /// Threads a kernel may use.
     fn threads(&self) -> usize;
 
-    /// What its kernels can do and what they need; asked once. Default: those of the host.
+    /// The device's kernels: which ops they compute, and what they need. The runtime asks once. Default: the host's
+    /// kernels.
     fn kernels(&self) -> Arc<dyn KernelSet> {
         Arc::new(HostKernels::new(self.name().to_owned(), self.threads()))
     }
 
-    /// Makes offsets `0..bytes` usable. Errors: Io or Budget if the device has not that much.
+    /// Makes offsets `0..bytes` usable. Errors: Io or Budget if the device has less memory.
     fn reserve(&mut self, bytes: usize) -> Result<()>;
 
-    /// Tells that offsets `from..to` hold nothing any more, so that their pages can go back to the system.
+    /// Tells the device that offsets `from..to` are unused, so that it can give their pages back to the system.
     fn release(&mut self, from: usize, to: usize);
 
-    /// Queues a kernel. A synchronous device has run it on return, and errors are the kernel's.
+    /// Queues a kernel. A synchronous device has run it on return, and returns the kernel's errors.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event>;
 
-    /// Queues a program, as [`Backend::launch`] does a kernel; what fails within it is the failure of its event, and leaves its
-    /// states as they were. Default: its op is launched, which is the way of a device whose kernels are the host's.
+    /// Queues a program, as [`Backend::launch`] does a kernel. If a step fails, the event of the program fails, and its
+    /// states stay as they were. Default: launches the program's op, as a device with the host's kernels does.
     fn run(&mut self, program: &ProgramLaunch<'_, '_>) -> Result<Event> {
         self.launch(program.launch)
     }
 
-    /// The time of the launch or run that `event` ends. The worker asks about each launch of an asynchronous device until the answer
-    /// is another than [`LaunchTime::Pending`], and then no more.
+    /// The time of the launch or run that `event` ends. The worker asks about each launch of an asynchronous device
+    /// until the answer is not [`LaunchTime::Pending`].
     fn launch_time(&mut self, _event: Event) -> LaunchTime {
         LaunchTime::Unknown
     }
@@ -74,63 +76,67 @@ pub trait Backend: Send {
     /// Waits for all of `after` and copies a tensor's elements out. Errors as [`Backend::synchronize`] of the first that failed.
     fn download(&mut self, x: &Buffer<'_>, after: &[Event]) -> Result<HostTensor>;
 
-    /// Moves bytes within the device after everything queued so far, and before everything queued from now on; ranges may
-    /// overlap. A synchronous device has done it on return.
+    /// Moves bytes within the device, after all work queued so far and before all work queued later. Ranges may
+    /// overlap. A synchronous device has moved them on return.
     fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<Event>;
 
-    /// Opens a file that bytes can be copied to, and back from, beside launches. False if this device has no such
-    /// copies. Errors (Io): the file cannot be made.
+    /// Opens a file to which the device can copy bytes, and from which it can copy them back, while launches run. False
+    /// if this device has no such copies. Errors (Io): the file cannot be made.
     fn open_spill(&mut self, _to: &SpillTo) -> Result<bool> {
         Ok(false)
     }
 
-    /// Begins to copy bytes to the spill file. Until the copy was waited for they must not be written. Errors: Internal
-    /// without a file.
+    /// Begins to copy bytes to the spill file. Nobody may write the bytes until [`Backend::wait_copy`] has returned for
+    /// this copy. Errors: Internal without a file.
     fn copy_out(&mut self, _copy: FileCopy) -> Result<()> {
         Err(Error::new(ErrorKind::Internal, "this device copies to no file"))
     }
 
-    /// Begins to copy bytes back that a copy out, waited for, has written. Until this one was waited for they must be
-    /// neither read nor written. Errors: Internal without a file.
+    /// Begins to copy bytes back from the spill file; the copy out that wrote them must have been waited for. Nobody
+    /// may read or write the bytes until [`Backend::wait_copy`] has returned for this copy. Errors: Internal without a
+    /// file.
     fn copy_in(&mut self, _copy: FileCopy) -> Result<()> {
         Err(Error::new(ErrorKind::Internal, "this device copies from no file"))
     }
 
-    /// Waits for the copy of this number. Errors (Io): it failed, or one before it.
+    /// Waits for the copy of this number. Errors (Io): that copy or an earlier one failed.
     fn wait_copy(&mut self, _number: usize) -> Result<()> {
         Ok(())
     }
 
-    /// Bytes per second of all copies until now; `None` before there were some both ways.
+    /// Bytes per second of all copies until now; `None` until there were copies in both directions.
     fn spill_rates(&self) -> Option<SpillRates> {
         None
     }
 
-    /// What is queued on `stream` from now on runs after `event`.
+    /// Makes all work queued on `stream` from now on run after `event`.
     fn wait(&mut self, stream: StreamId, event: Event);
 
-    /// Queues a point on `stream` that fails if one of `after` failed, or any work that was queued after `marks` and before this
-    /// call, unless a call told of that failure before this one. Launches that have the point among their events do not run
-    /// then: so all updates of a step are made or none, and the host does not wait to know which. There is at most one mark a
-    /// stream, and a stream without one counts as a whole; the caller has made `stream` wait for the last event of the others.
-    /// Only asynchronous devices are asked.
+    /// Queues a point on `stream`, a gate, and returns its event. The gate fails if one of `after` failed. It also
+    /// fails if any work failed that was queued after `marks` and before this call, unless an earlier call has reported
+    /// that failure. Launches that have the gate among their events do not run if it failed. So a step makes all of its
+    /// updates or none, and the host does not wait to know which. There is at most one mark per stream; on a stream
+    /// without a mark all work counts. The caller has made `stream` wait for the last event of every other stream. The
+    /// worker calls this on asynchronous devices only.
     fn gate(&mut self, _stream: StreamId, _after: &[Event], _marks: &[Event]) -> Result<Event> {
         Err(Error::new(ErrorKind::Internal, "this device has no gates"))
     }
 
-    /// Queues a copy of `bytes` bytes from offset `from` to offset `to` that is made only if `event` failed: the old version of a
-    /// value comes back that a launch could not replace. The ranges do not overlap, and `event` lies on `stream` or `stream`
-    /// waits for it. Only asynchronous devices are asked.
+    /// Queues a copy of `bytes` bytes from offset `from` to offset `to` that is made only if `event` failed. It brings
+    /// back the old version of a value that a launch could not replace. The ranges do not overlap, and `event` lies on
+    /// `stream` or `stream` waits for it. The worker calls this on asynchronous devices only.
     fn restore(&mut self, _stream: StreamId, _event: Event, _from: usize, _to: usize, _bytes: usize) -> Result<Event> {
         Err(Error::new(ErrorKind::Internal, "this device restores nothing"))
     }
 
-    /// How far `event` is, without waiting and without telling of a failure. Default: reached.
+    /// The progress of `event`. The call does not wait, and a failure that it shows still counts as unreported.
+    /// Default: reached.
     fn poll(&mut self, _event: Event) -> Progress {
         Progress::Reached
     }
 
-    /// Waits until `event` is reached. Errors: what failed there, the first time, and Poisoned after that.
+    /// Waits until `event` is reached. Errors: the failure of its work the first time it is reported, and Poisoned
+    /// after that.
     fn synchronize(&mut self, event: Event) -> Result<()>;
 
     /// Waits for all streams. Errors: the first failure that no call has reported yet.
@@ -138,31 +144,32 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// Waits for all streams; the first failure of the work queued after `marks` that no call has reported, which counts as
-    /// reported now. There is at most one mark a stream, and a stream without one counts as a whole.
+    /// Waits for all streams. Returns the first failure of work queued after `marks` that no call has reported, and
+    /// counts it as reported. There is at most one mark per stream; on a stream without a mark all work counts.
     fn failed_after(&mut self, _marks: &[Event]) -> Option<Error> {
         None
     }
 
-    /// Waits for what a device that is not asynchronous runs beside its kernels and that writes these bytes. Errors: it failed.
+    /// Waits for collectives that a synchronous device runs beside its kernels and that write these bytes. Errors: one
+    /// of them failed.
     fn settle(&mut self, _at: usize, _bytes: usize) -> Result<()> {
         Ok(())
     }
 
-    /// What collectives took that ran beside kernels.
+    /// The time that collectives took beside kernels.
     fn communication(&self) -> Communication {
         Communication::default()
     }
 
-    /// Begins to record when collectives run beside kernels.
+    /// Begins to record the collectives that run beside kernels.
     fn record_communication(&mut self) {}
 
-    /// Waits for them, and ends the recording.
+    /// Waits for all collectives, ends the recording, and returns it.
     fn take_communication(&mut self) -> Vec<CommSpan> {
         Vec::new()
     }
 
-    /// Waits for all streams and leaves failures to be reported by others: for whoever moves memory.
+    /// Waits for all streams, and leaves failures for later calls to report. For callers that move memory.
     fn wait_idle(&mut self) {}
 
     /// Nanoseconds on the device's clock.

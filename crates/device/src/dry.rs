@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::kernels::{HostKernels, KernelSet};
 use crate::launch::{Buffer, Event, Launch, StreamId};
 
-/// Speed at which blocks move: that of one core's copy.
+/// The speed at which blocks move, about that of a copy by one core.
 const MOVED_BYTES_PER_NS: u64 = 8;
 
 /// See the module's note.
@@ -20,13 +20,13 @@ pub struct Dry {
 }
 
 impl Dry {
-    /// A dry run of a device with `threads` that has the host's kernels.
+    /// A dry run of a device with the host's kernels on `threads` threads.
     pub fn new(threads: usize) -> Self {
-        Dry::of(threads, Arc::new(HostKernels::new("dry", threads)))
+        Dry::with_kernels(threads, Arc::new(HostKernels::new("dry", threads)))
     }
 
     /// A dry run of a device with other kernels.
-    pub fn of(threads: usize, kernels: Arc<dyn KernelSet>) -> Self {
+    pub fn with_kernels(threads: usize, kernels: Arc<dyn KernelSet>) -> Self {
         Dry { threads, kernels, clock_ns: 0 }
     }
 }

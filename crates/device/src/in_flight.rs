@@ -1,8 +1,8 @@
-//! Who waits for whom: work under way, with the bytes that each piece reads and writes.
+//! Lists of work under way, with the bytes that each piece reads and writes. They tell later work what to wait for.
 //!
-//! A device that runs work beside its caller, and whoever gives freed memory to others while streams still use it, keep one of
-//! these lists. The vector clocks of the emulated device are no such list: they check the order that others keep, and share
-//! nothing with it.
+//! A device that runs work beside its caller keeps such a list. So does code that gives freed memory to others while
+//! streams still use it. The vector clocks of the emulated device are a separate mechanism: they check the order that
+//! these lists keep.
 
 use std::collections::VecDeque;
 
@@ -36,13 +36,13 @@ impl Uses {
         uses
     }
 
-    /// True if one writes what the other uses: then the later one must wait.
+    /// True if one of the two writes bytes that the other uses: then the later one must wait.
     pub fn conflicts(&self, other: &Uses) -> bool {
         meet(&self.writes, &other.writes) || meet(&self.writes, &other.reads) || meet(&self.reads, &other.writes)
     }
 }
 
-/// Work under way in the order in which it was begun; `K` says how it is waited for.
+/// Work under way, in the order in which it was begun. A key `K` says how to wait for a piece.
 #[derive(Clone, Debug)]
 pub struct InFlight<K>(VecDeque<(K, Uses)>);
 
@@ -63,12 +63,12 @@ impl<K> InFlight<K> {
         self.0.len()
     }
 
-    /// Work begins.
+    /// Adds work that begins.
     pub fn push(&mut self, key: K, uses: Uses) {
         self.0.push_back((key, uses));
     }
 
-    /// The work that was begun first has ended.
+    /// Removes the work that was begun first, once it has ended.
     pub fn pop(&mut self) -> Option<(K, Uses)> {
         self.0.pop_front()
     }
@@ -78,7 +78,7 @@ impl<K> InFlight<K> {
         self.0.retain(|(key, _)| is_under_way(key));
     }
 
-    /// All has ended.
+    /// Removes all work, once it has ended.
     pub fn clear(&mut self) {
         self.0.clear();
     }

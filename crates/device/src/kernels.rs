@@ -1,10 +1,11 @@
-//! What a device's kernels can do and what they need, answered from facts alone.
+//! Questions about a device's kernels, answered from facts alone: which ops they compute, what they need, how long they
+//! take.
 //!
-//! An op says what is computed; how, with how much scratch memory and in what time is the device's. The questions have no
-//! side effects, so that callers' threads, the worker, planners and dry runs all ask the same value and get the same answer.
-//! The launch itself is [`crate::Backend::launch`], since it needs the device's memory and streams. The CPU's kernels are
-//! those of the ops ([`Op::eval`]), which are also the reference of every other device and what an op without a kernel
-//! falls back to ([`crate::DeviceOptions::host_fallback`]).
+//! An op says what is computed. The device decides how, with how much scratch memory, and in what time. The questions
+//! have no side effects, so callers' threads, the worker, planners and dry runs ask the same value and get the same
+//! answer. The launch itself is [`crate::Backend::launch`], since it needs the device's memory and streams. The CPU's
+//! kernels are those of the ops ([`Op::eval`]). They are also the reference for every other device. An op for which a
+//! device has no kernel can fall back to them (`DeviceOptions::host_fallback`).
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -21,23 +22,26 @@ pub trait KernelSet: Debug + Send + Sync {
     /// Name of the device, for errors.
     fn device(&self) -> &str;
 
-    /// The multiple at which storages lie in the device's arena, and values in the workspaces of its programs. Default: the host's.
+    /// The multiple at which storages lie in the device's arena, and at which values lie in the workspaces of its
+    /// programs. Default: the host's.
     fn alignment(&self) -> Alignment {
         Alignment::HOST
     }
 
-    /// The threads of the host that a kernel uses; programs are made for as many. Default: 1.
+    /// The number of host threads that a kernel uses. Programs are made for this number. Default: 1.
     fn threads(&self) -> usize {
         1
     }
 
-    /// True if the constants of a program must lie in the device's memory, since its kernels do not read the host's. They stay
-    /// there from run to run, as a tensor beside the inputs. Default: false.
+    /// True if the constants of a program must lie in the device's memory, since its kernels do not read the host's.
+    /// The runtime then keeps them there from run to run, in a tensor beside the inputs, or writes them behind the
+    /// workspace for one run. Default: false.
     fn holds_constants(&self) -> bool {
         false
     }
 
-    /// True if there is a kernel for every op on all that it accepts: then nobody asks [`KernelSet::supports`].
+    /// True if there is a kernel for every op on all inputs that the op accepts. Then nobody calls
+    /// [`KernelSet::supports`].
     fn is_complete(&self) -> bool;
 
     /// True if there is a kernel for this op on these inputs.
@@ -49,13 +53,13 @@ pub trait KernelSet: Debug + Send + Sync {
     /// The layout in which an input must come.
     fn layout(&self, op: &dyn Op, input: usize) -> LayoutReq;
 
-    /// Pairs (input, output) that may share storage when the input dies with the launch, as [`Op::overwrite`] has them: an output
-    /// takes an input's bytes only where the kernel says so. Default: none.
+    /// Pairs (input, output) that may share storage when the input dies with the launch, as in [`Op::overwrite`]. An
+    /// output takes an input's bytes only where the kernel lists the pair. Default: none.
     fn overwrite<'o>(&self, _op: &'o dyn Op) -> &'o [(usize, usize)] {
         &[]
     }
 
-    /// Expected time of a launch in nanoseconds, until it was measured.
+    /// Expected time of a launch in nanoseconds, for use until a launch was measured.
     fn cost_ns(&self, op: &dyn Op, x: &[&Fact], y: &[Fact]) -> u64;
 
     /// A kernel on host memory that runs in place of [`Op::eval`]. Default: none.
@@ -63,8 +67,8 @@ pub trait KernelSet: Debug + Send + Sync {
         None
     }
 
-    /// True if an op that runs others within itself is run step by step here, as a compiled program is, and not by its own kernel.
-    /// Default: where the device holds constants.
+    /// True if the device runs an op that contains programs step by step, as it runs a compiled program, and not by the
+    /// op's own kernel. Default: where the device holds constants.
     fn walks_programs(&self) -> bool {
         self.holds_constants()
     }
@@ -75,7 +79,7 @@ pub trait KernelSet: Debug + Send + Sync {
     }
 }
 
-/// Errors (Device) if `kernels` has none for `op`. A view of a contiguous input needs none.
+/// Errors (Device) if `kernels` has no kernel for `op`. A view of a contiguous input needs no kernel.
 pub fn check_supported(kernels: &dyn KernelSet, op: &dyn Op, x: &[&Fact]) -> Result<()> {
     let is_view = || matches!(x, [x] if op.view(&x.layout()).is_some());
     if kernels.is_complete() || kernels.supports(op, x) || is_view() {
@@ -86,7 +90,7 @@ pub fn check_supported(kernels: &dyn KernelSet, op: &dyn Op, x: &[&Fact]) -> Res
     Err(Error::new(ErrorKind::Device, text).with_op(op.label()))
 }
 
-/// The host's kernels: those of the ops, and those that a program added, with a number of threads.
+/// The host's kernels on a number of threads: those of the ops, and those that a program added.
 #[derive(Clone, Debug)]
 pub struct HostKernels {
     device: Cow<'static, str>,
@@ -95,7 +99,7 @@ pub struct HostKernels {
 }
 
 impl HostKernels {
-    /// The kernels of a device that runs them on the host with `threads`.
+    /// The kernels of a device that runs them on `threads` threads of the host.
     pub fn new(device: impl Into<Cow<'static, str>>, threads: usize) -> Self {
         HostKernels { device: device.into(), threads, own: KernelRegistry::default() }
     }

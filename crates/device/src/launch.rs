@@ -7,7 +7,7 @@ use remat_types::{CallSite, DType, Layout, Shape};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct StreamId(pub u16);
 
-/// A point in a stream's order. It is reached when all that was queued before it has run.
+/// A point in a stream's order. It is reached when all work queued before it has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
     /// The stream it was recorded on.
@@ -24,7 +24,7 @@ impl Event {
 /// How far an event is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Something queued before it has not run yet.
+    /// Some work queued before it has not run yet.
     Pending,
     /// It is reached, and its work succeeded.
     Reached,
@@ -60,13 +60,13 @@ pub struct OutBuffer<'a> {
     pub donated_from: Option<usize>,
 }
 
-/// One kernel call, borrowed from who asks for it: a device that queues it copies it. Outputs and workspace overlap
-/// nothing else, but for `donated_from`.
+/// One kernel call. It borrows from the caller, so a device that queues it makes a copy. Outputs and workspace overlap
+/// no other operand, except for the input of `donated_from`.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
     /// The op that the kernel computes.
     pub op: &'a OpRef,
-    /// Where it is queued.
+    /// The stream on which it is queued.
     pub stream: StreamId,
     /// Inputs, in order.
     pub x: remat_types::SmallVec<[Buffer<'a>; 4]>,
@@ -76,7 +76,7 @@ pub struct Launch<'a> {
     pub workspace: (usize, usize),
     /// Events of the writes that made the inputs; if one of them failed, so does this launch.
     pub after: remat_types::SmallVec<[Event; 4]>,
-    /// Where the user's program asked for it, for errors.
+    /// The place in the user's program that asked for it; errors show it.
     pub site: CallSite,
 }
 
@@ -87,14 +87,14 @@ pub enum LaunchTime {
     Pending,
     /// The device does not measure, or the launch failed.
     Unknown,
-    /// Nanoseconds of the kernel alone, without what it waited for.
+    /// Nanoseconds of the kernel alone, without its waits.
     Measured(u64),
 }
 
 /// A copy between the arena and the spill file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileCopy {
-    /// By which it is waited for; a number is used again only after that.
+    /// The number by which a caller waits for the copy. A number is used again only after that wait.
     pub number: usize,
     /// Offset in the arena.
     pub at: usize,

@@ -1,14 +1,15 @@
 //! The interface that a device implements, and tools for implementing one.
 //!
 //! * [`Backend`]: memory by offset, launches on ordered streams, events between them.
-//! * [`KernelSet`]: what its kernels can do and what they need, answered from facts alone.
-//! * [`program`]: compiled runs as data, and the one walk through them, over what a device does for each step
+//! * [`KernelSet`]: questions about its kernels, answered from facts alone.
+//! * [`program`]: compiled runs as data, and the one walk through them. A device implements the operations of a step
 //!   ([`program::Machine`]).
-//! * [`Arena`]: offsets in the device's memory, as bookkeeping.
-//! * [`host`]: for devices whose memory the host addresses.
-//! * [`spill`]: files for what leaves memory and comes back.
+//! * [`Arena`]: an allocator of offsets in the device's memory.
+//! * [`host`]: parts for devices whose memory the host addresses.
+//! * [`spill`]: files for tensors that leave memory and come back.
 //!
-//! Nothing here knows of eager commands, graphs that are being compiled, budgets or policies: those are the runtime's.
+//! Nothing here knows of eager commands, graphs that are being compiled, budgets or policies: these belong to the
+//! runtime.
 
 mod arena;
 mod backend;

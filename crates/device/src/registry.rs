@@ -1,4 +1,4 @@
-//! Kernels from outside, by kind of device and name of the op.
+//! Kernels that programs add, by kind of device and name of the op.
 //!
 //! An op defines the result, and a kernel computes it on a device. The file of each op contains its reference kernel ([`Op::eval`]), and
 //! each device has further kernels. A program can add kernels to a device: for ops that the program defines, or instead of the device's
@@ -12,17 +12,17 @@ use std::sync::Arc;
 use remat_ops::{EvalCx, LayoutReq, Op, Registry};
 use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
-/// A sort of kernels: what a kind of device asks of each.
+/// The interface that a kind of device asks of its kernels.
 pub trait KernelKind: Send + Sync + 'static {
-    /// The kind of device, which is the first part of the name by which one is opened: `cpu`.
+    /// The kind of device. It is the first part of the name by which a device is opened: `cpu`.
     const DEVICE: &'static str;
 }
 
 /// A kernel on host memory.
 pub trait HostKernel: Debug + Send + Sync + 'static {
-    /// Computes the outputs, which are contiguous and uninitialised but where they hold a donated input. It may leave parameters or
-    /// types that it does not know to [`Op::eval`], if it gives what that needs: workspace, layouts and donations are then the op's.
-    /// Errors: as those of [`Op::eval`], which has not written a donated input unless the error is Internal.
+    /// Computes the outputs. They are contiguous and, unless they hold a donated input, uninitialised. For parameters
+    /// or types that it does not know it may call [`Op::eval`], if it declares the workspace, the layouts and the
+    /// donations of the op. Errors: as [`Op::eval`]: unless the error is Internal, no donated input was written.
     fn run(&self, op: &dyn Op, cx: &mut EvalCx<'_>) -> Result<()>;
 
     /// Scratch memory in bytes: a pure function of its arguments. Default: none.
@@ -45,8 +45,8 @@ impl KernelKind for dyn HostKernel {
     const DEVICE: &'static str = "cpu";
 }
 
-/// Errors (Value): an output of bools with another byte than 0 or 1. Kernels read bools, so a kernel from another language must not write
-/// other bytes.
+/// Errors (Value): an output of bools with another byte than 0 or 1. Rust code reads these bytes as `bool`, so a kernel
+/// from another language must not write others.
 pub fn check_written_bools(cx: &mut EvalCx<'_>) -> Result<()> {
     for (j, out) in cx.y.iter_mut().enumerate() {
         if out.dtype() == DType::Bool && out.bytes_mut().iter().any(|b| *b > 1) {
@@ -61,13 +61,13 @@ pub fn check_written_bools(cx: &mut EvalCx<'_>) -> Result<()> {
 #[derive(Clone, Default)]
 pub struct KernelRegistry(Option<Arc<Kernels>>);
 
-/// By the name of the op: the kind of device, and the kernel there.
+/// By the name of the op: each kind of device with its kernel.
 type Kernels = BTreeMap<String, Vec<(&'static str, Arc<dyn Any + Send + Sync>)>>;
 
 impl KernelRegistry {
-    /// Adds the kernel of an op for the devices of a kind. Ops have the name of [`OpDef::NAME`](remat_ops::OpDef::NAME), which for the
-    /// rows of a table is the table's: `unary`. A fused op is one of its own, so a chain that contains the op does not come here.
-    /// Errors (Value): the op has a kernel there already.
+    /// Adds the kernel of an op for the devices of a kind. `op` is the op's [`OpDef::NAME`](remat_ops::OpDef::NAME).
+    /// The rows of a table have the table's name: `unary`. A fused op is an op of its own, so a fused chain that
+    /// contains `op` does not use this kernel. Errors (Value): the op has a kernel there already.
     pub fn with<K: KernelKind + ?Sized>(mut self, op: &str, kernel: Arc<K>) -> Result<KernelRegistry> {
         let of_op = Arc::make_mut(self.0.get_or_insert_default()).entry(op.to_owned()).or_default();
         if of_op.iter().any(|k| k.0 == K::DEVICE) {
@@ -94,7 +94,7 @@ impl KernelRegistry {
         of_op.iter().find(|k| k.0 == K::DEVICE)?.1.downcast_ref()
     }
 
-    /// True without any kernel.
+    /// True if no kernel was added.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }

@@ -1,4 +1,4 @@
-//! A program as a device is asked to run it.
+//! The request to a device to run a program.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use crate::program::{Flow, Frame, Given, Machine, Program, Step, StepTimes, Valu
 
 /// A program to run on operands that lie on the device.
 pub struct ProgramLaunch<'a, 'l> {
-    /// Operands, workspace, stream, events and site; its op computes the same, as one kernel.
+    /// Operands, workspace, stream, events and site. Its op computes the same as one kernel.
     pub launch: &'a Launch<'l>,
     /// Where the block of its constants begins in the arena, if the device's kernels ask for one
-    /// ([`KernelSet::holds_constants`](crate::KernelSet::holds_constants)). It is there when the run begins.
+    /// ([`KernelSet::holds_constants`](crate::KernelSet::holds_constants)). The block is in place when the run begins.
     pub constants_at: Option<usize>,
     /// The program itself.
     pub body: ProgramBody<'a>,
 }
 
-/// What runs.
+/// The program or programs to run.
 pub enum ProgramBody<'a> {
-    /// A program that stands alone, with states and times.
+    /// A whole program, with states and times.
     Whole(&'a dyn ProgramOwner),
-    /// What an op that owns graphs runs.
+    /// The programs of an op that contains graphs.
     Flow(&'a Flow),
 }
 
-/// Who made a program, and is told of its runs.
+/// The owner of a program, which is told of its runs.
 pub trait ProgramOwner {
     /// The program.
     fn program(&self) -> &Program;
 
-    /// Where the times of its steps are noted.
+    /// The record of its steps' times.
     fn times(&self) -> &Arc<StepTimes>;
 
     /// Runs it on the host, its collectives on their own thread; all have ended when this returns. Errors: those of its steps.
     fn run_on_host(&self, cx: &mut EvalCx<'_>, comm: &CommThread) -> Result<()>;
 
-    /// True if it is to be shown what steps give.
+    /// True if [`ProgramOwner::show`] is to be called for the outputs of steps.
     fn is_observed(&self) -> bool;
 
-    /// Shows what output `j` of a step holds, which took so long. Errors: those of who looks at it.
+    /// Shows the value of output `j` of a step that took `ns` nanoseconds. Errors: those of the observer.
     fn show(&self, step: &Step, j: usize, view: ValueView<'_>, ns: u64) -> Result<()>;
 }
 
 impl<'a> ProgramLaunch<'a, '_> {
-    /// The program's owner, of one that stands alone.
+    /// The owner of a whole program.
     pub fn owner(&self) -> Option<&'a dyn ProgramOwner> {
         match self.body {
             ProgramBody::Whole(owner) => Some(owner),
@@ -71,8 +71,8 @@ impl<'a> ProgramLaunch<'a, '_> {
         }
     }
 
-    /// Runs it on a machine where the elements of its operands lie in these places. Errors: those of the machine and the
-    /// watch; Value for a machine of other threads than the program was made for.
+    /// Runs it on a machine, where `given` says in which ranges the elements of its operands lie. Errors: those of the
+    /// machine and the watch; Value if the program was made for another number of threads.
     pub fn walk<M: Machine>(
         &self,
         m: &mut M,

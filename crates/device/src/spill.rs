@@ -1,7 +1,7 @@
-//! Copies of tensors in a file: what leaves the memory of a run and comes back in it.
+//! A file for tensors that leave the memory of a run and come back later in the run.
 //!
 //! One thread copies out and one copies in, both beside the kernels, as the planner's clock assumes
-//! ([`remat_graph::plan`]). The file has no name, so that nothing of it is left whatever ends the process.
+//! ([`remat_graph::plan`]). The file has no name, so the system removes it however the process ends.
 
 mod constants;
 mod disk;
@@ -23,7 +23,7 @@ pub use disk::BLOCK_BYTES;
 use disk::{Bounce, Disk};
 pub use file::{Flight, Slot, SpillFile};
 
-/// A folder to which a device may copy what it will need later, and how fast that is.
+/// A folder to which a device may copy tensors that it will need later, and the rates of such copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillTo {
     folder: PathBuf,
@@ -32,16 +32,16 @@ pub struct SpillTo {
 }
 
 impl SpillTo {
-    /// Measures the folder: 64 MiB are written to the disk and read back from it, past the system's cache where it can
-    /// be told to. Plans count on three quarters of that. Errors (Io): the folder is not there, cannot be written or has no
-    /// room.
+    /// Measures the folder: writes 64 MiB to the disk and reads them back, past the system's cache where the system
+    /// allows it. Plans count on three quarters of the measured rates. Errors (Io): the folder is not there, cannot be
+    /// written or has no room.
     pub fn measure(folder: impl Into<PathBuf>) -> Result<SpillTo> {
         let folder = folder.into();
         let rates = measure(&folder).map_err(|e| failed("measure", &folder, &e))?;
         Ok(SpillTo { folder, rates, most_bytes: u64::MAX })
     }
 
-    /// For a folder on whose speed plans may count. Errors (Value): a rate of zero.
+    /// A folder with given rates, on which plans count. Errors (Value): a rate of zero.
     pub fn with_rates(folder: impl Into<PathBuf>, rates: SpillRates) -> Result<SpillTo> {
         if !rates.is_possible() {
             return Err(Error::new(ErrorKind::Value, format!("{rates:?}: both must be positive")));
@@ -49,8 +49,8 @@ impl SpillTo {
         Ok(SpillTo { folder: folder.into(), rates, most_bytes: u64::MAX })
     }
 
-    /// The same with files of at most so many bytes each: an eager device has one, and each executable one for each run at a time.
-    /// The planner computes values again that have no room in the file.
+    /// The same with files of at most `bytes` bytes. An eager device has one file; an executable has one for each run
+    /// at a time. The planner computes values again that have no room in the file.
     pub fn at_most(self, bytes: u64) -> SpillTo {
         SpillTo { most_bytes: bytes, ..self }
     }
@@ -65,22 +65,23 @@ impl SpillTo {
         Ok(SpillTo::with_rates(self.folder.clone(), rates)?.at_most(self.most_bytes))
     }
 
-    /// True if files of this folder are kept in memory (tmpfs, ramfs): a copy there takes what it is to save. Known on Linux alone.
+    /// True if the system keeps files of this folder in memory (tmpfs, ramfs): a copy there would take the memory that
+    /// it is to save. Known on Linux only.
     pub fn is_in_memory(folder: &Path) -> bool {
         disk::is_in_memory(folder)
     }
 
-    /// Where to.
+    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// How fast, as plans count.
+    /// The rates on which plans count.
     pub fn rates(&self) -> SpillRates {
         self.rates
     }
 
-    /// A file there that nobody else sees. Errors (Io): the folder is not there, or cannot be written.
+    /// Opens a file in the folder that nobody else sees. Errors (Io): the folder is not there, or cannot be written.
     pub fn open(&self) -> Result<SpillFile> {
         SpillFile::over(self.file()?, self.folder.clone())
     }
@@ -91,8 +92,8 @@ impl SpillTo {
     }
 }
 
-/// At which multiples storages lie best if some of them are copied: whole blocks go as they lie, but where storages are
-/// small, blocks waste memory, and they lie at those of the device.
+/// The best alignment of storages if some of them are copied. Whole blocks are copied without a buffer, so that is
+/// [`BLOCK_BYTES`]. Where storages are so small that whole blocks would waste memory, it is the device's.
 pub fn alignment(ops: &[OpSpec], device: Alignment) -> u64 {
     const MOST_WASTE: u64 = 32;
     let (block, mut bytes, mut waste) = (BLOCK_BYTES as u64, 0u64, 0u64);
@@ -105,8 +106,9 @@ pub fn alignment(ops: &[OpSpec], device: Alignment) -> u64 {
     if waste <= bytes / MOST_WASTE { block } else { device.bytes() as u64 }
 }
 
-/// Bytes per second of which plans may be sure, by what took so long: kernels run beside the copies, and a plan leaves these
-/// no time to spare, so that all of them are late if one is.
+/// The bytes per second on which plans may count, where a copy of `bytes` bytes took `took`. It is less than the
+/// measured rate: kernels run beside the copies, and a plan leaves copies no spare time, so one late copy delays all
+/// that follow.
 fn dependable(bytes: u64, took: Duration) -> u64 {
     const SHARE: f64 = 0.75;
     ((bytes as f64 * SHARE / took.as_secs_f64().max(1e-9)) as u64).max(1)
@@ -122,7 +124,7 @@ fn measure(folder: &Path) -> std::io::Result<SpillRates> {
     let disk = Disk::new(tempfile::tempfile_in(folder)?);
     let (mut memory, mut unused) = (Bounce::default(), Bounce::default());
     let chunk = memory.part(CHUNK);
-    // bytes without a pattern, should the disk compress
+    // bytes without a pattern, since the disk may compress
     let mut word = 1u64;
     for bytes in chunk.chunks_exact_mut(8) {
         word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! Which accesses are ordered by events: vector clocks over streams and the host.
+//! Vector clocks over streams and the host. They tell which accesses events order.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use remat_types::SmallVec;
 pub(super) struct Access {
     reads: SmallVec<[(usize, usize); 4]>,
     writes: SmallVec<[(usize, usize); 2]>,
-    /// `None` for the host, whose accesses are over when it goes on.
+    /// `None` for the host: its accesses have ended when its call returns.
     event: Option<Event>,
     what: &'static str,
 }
@@ -42,7 +42,7 @@ impl Access {
         Access { reads, writes, event: Some(event), what }
     }
 
-    /// A point in the order that touches nothing.
+    /// A point in the order without reads and writes.
     pub(super) fn none(event: Event, what: &'static str) -> Self {
         Access::of_event(SmallVec::new(), SmallVec::new(), event, what)
     }
@@ -52,7 +52,7 @@ impl Access {
         Access::of_event(SmallVec::from_iter([range(from)]), SmallVec::from_iter([range(to)]), event, "restore")
     }
 
-    /// Ranges that overlap are one.
+    /// A move within the device. It writes both ranges, as one if they overlap.
     pub(super) fn shift(from: usize, to: usize, bytes: usize, event: Event) -> Self {
         let range = (from.min(to), from.max(to) + bytes);
         Access::of_event(SmallVec::new(), SmallVec::from_iter([range]), event, "shift")
@@ -72,7 +72,7 @@ impl Access {
         Access { reads, writes, event: None, what: "host" }
     }
 
-    /// True if one writes what the other uses.
+    /// True if one writes bytes that the other uses.
     pub(super) fn conflicts(&self, o: &Access) -> bool {
         let meet = |a: &[(usize, usize)], b: &[(usize, usize)]| {
             a.iter().any(|a| a.0 < a.1 && b.iter().any(|b| b.0 < b.1 && a.0 < b.1 && b.0 < a.1))
@@ -93,15 +93,15 @@ impl fmt::Display for Access {
 
 type Clock = SmallVec<[u64; 4]>;
 
-/// For each stream, and for the host, the events that its next piece of work comes after.
+/// For each stream and for the host, the events that precede its next piece of work.
 pub(super) struct Clocks {
     next: Vec<Clock>,
     host: Clock,
     /// The clock of each event, by stream.
     at_event: Vec<Vec<Clock>>,
-    /// Accesses of streams that something to come on a stream may not come after.
+    /// Accesses of streams that later work on some stream may not be ordered after.
     open: Vec<Access>,
-    /// Accesses of streams that the host does not come after.
+    /// Accesses of streams for which the host has not waited.
     unseen: Vec<Access>,
 }
 
@@ -121,13 +121,13 @@ impl Clocks {
         }
     }
 
-    /// Notes an access; a text if it conflicts with an earlier one that it does not come after.
+    /// Notes an access. Returns a text if it conflicts with an earlier access after which no event orders it.
     pub(super) fn access(&mut self, a: Access) -> Option<String> {
         let clock = match a.event {
             None => self.host.clone(),
             Some(e) => {
                 let s = usize::from(e.stream.0);
-                // What the host has waited for is over before anything it queues now.
+                // Work for which the host has waited has ended before anything that it queues now.
                 let mut clock = self.next[s].clone();
                 join(&mut clock, &self.host);
                 let before = clock.clone();
@@ -152,13 +152,13 @@ impl Clocks {
         race
     }
 
-    /// What is queued on `stream` from now on comes after `event`.
+    /// Orders all later work on `stream` after `event`.
     pub(super) fn wait(&mut self, stream: StreamId, event: Event) {
         let clock = self.of(event);
         join(&mut self.next[usize::from(stream.0)], &clock);
     }
 
-    /// The host waited for `event`.
+    /// Notes that the host has waited for `event`.
     pub(super) fn host_saw(&mut self, event: Event) {
         if event.seq > 0 {
             let clock = self.of(event);

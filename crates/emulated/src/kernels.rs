@@ -8,7 +8,7 @@ use remat_types::Fact;
 #[derive(Clone, Debug)]
 pub(super) struct EmulatedKernels {
     host: HostKernels,
-    /// Names of ops.
+    /// Names of the ops taken away.
     without: Vec<&'static str>,
     alignment: Alignment,
 }
@@ -32,7 +32,7 @@ impl KernelSet for EmulatedKernels {
         self.host.threads()
     }
 
-    /// Its memory stands for one that the host does not share.
+    /// The device stands for one whose memory the host does not share.
     fn holds_constants(&self) -> bool {
         true
     }

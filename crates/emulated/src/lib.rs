@@ -1,16 +1,17 @@
 //! A device for tests that behaves like an accelerator: host memory behind opaque offsets, streams that run at their own
 //! pace, failures that surface late.
 //!
-//! Each stream is a thread that takes its work in order and waits for events of other streams; seeded random delays
-//! shake the interleaving. The device checks its user. When work is queued, a happens-before check over vector clocks
-//! finds every pair of conflicting accesses that no event orders, whether or not they would meet this time. When work
-//! runs, it registers its ranges under a lock, and work whose ranges are in use is refused without touching them: so
-//! the device stays sound whatever its user gets wrong. Both findings go to the [`RaceLog`].
+//! Each stream is a thread that takes its work in order and waits for events of other streams. Seeded random delays
+//! vary the interleaving. The device checks its caller. When work is queued, a happens-before check over vector clocks
+//! finds every pair of conflicting accesses that no event orders, whether or not they overlap in time in this run. When
+//! work runs, it registers its ranges under a lock. If a conflicting range is in use, the device refuses the work
+//! without touching memory. So the device stays sound whatever order its caller asks for. Both findings go to the
+//! [`RaceLog`].
 //!
 //! A program runs call by call, as `program.rs` says.
 //!
-//! A launch one of whose inputs failed fails with the same error without running. An error is reported once with its
-//! own kind, and as Poisoned after that.
+//! If an input of a launch failed, the launch does not run and fails with the same error. The device reports an error
+//! once with its own kind, and as Poisoned after that.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,7 @@ use kernels::EmulatedKernels;
 use program::Piece;
 use queued::Queued;
 
-/// What the device found wrong with the order of the work it was given. Clones share the log.
+/// The faults that the device found in the order of its work. Clones share the log.
 #[derive(Clone, Debug, Default)]
 pub struct RaceLog(Arc<Mutex<Vec<String>>>);
 
@@ -61,15 +62,16 @@ pub struct EmulatedOptions {
     pub max_delay_us: u64,
     /// Memory of the device; reserving more is an error of kind Budget. Default: 1 GiB.
     pub memory_bytes: usize,
-    /// The multiple at which it wants storages to lie; a launch on others is a finding. Default: the host's.
+    /// The multiple at which storages must lie. A launch on other offsets is a finding. Default: the host's.
     pub alignment: Alignment,
-    /// Which calls of `reserve`, counted from 0, fail. Default: none.
+    /// The calls of `reserve` that fail, counted from 0. Default: none.
     pub failing_reserves: Vec<usize>,
-    /// Names of ops for which it has no kernel; a compiled program that uses one has none either. Default: none.
+    /// Names of ops for which it has no kernel. It does not support a compiled program that uses one of them either.
+    /// Default: none.
     pub without_kernels: Vec<&'static str>,
     /// Plants a fault: streams do not wait for each other. Default: false.
     pub ignore_waits: bool,
-    /// Where findings go.
+    /// The log of findings.
     pub log: RaceLog,
 }
 
@@ -119,16 +121,16 @@ enum Work {
     },
 }
 
-/// A point that fails with others.
+/// A point that fails if other work failed.
 struct Gate {
     after: Vec<Event>,
-    /// By stream, the first and the last number of what must not have failed, both included.
+    /// For each stream, the first and the last number of the work that must not have failed, both included.
     spans: Vec<(u64, u64)>,
-    /// Reports that there had been when it was queued: what they told of does not count.
+    /// The number of reports when it was queued. Faults reported before that do not count.
     reports: u64,
 }
 
-/// A failure; events that share it failed by it.
+/// A failure. All events that failed because of it share it.
 struct Fault {
     error: Error,
     /// Its place among the reports, from 1.
@@ -146,7 +148,7 @@ struct State {
     streams: Vec<Stream>,
     faults: Vec<Fault>,
     failed: FxHashMap<Event, usize>,
-    /// Faults that were reported.
+    /// The number of faults that were reported.
     reports: u64,
     /// Times of launches that nobody has asked for yet.
     times: FxHashMap<Event, u64>,
@@ -171,7 +173,7 @@ impl State {
 }
 
 impl State {
-    /// The fault by which a gate fails, the first one.
+    /// The first fault by which a gate fails.
     fn fault_of(&self, gate: &Gate) -> Option<usize> {
         let inherited = gate.after.iter().find_map(|e| self.failed.get(e).copied());
         inherited.or_else(|| {
@@ -185,7 +187,7 @@ impl State {
     }
 }
 
-/// What the streams' threads share.
+/// State that the streams' threads share.
 struct Common {
     region: Region,
     state: Mutex<State>,
@@ -209,7 +211,7 @@ impl Common {
         s
     }
 
-    /// Registers ranges, runs `f` if nothing in use conflicts with them, and releases them.
+    /// Registers ranges, runs `f` if no range in use conflicts with them, and releases them.
     fn guarded<T>(&self, access: Access, f: impl FnOnce() -> Result<T>) -> Result<T> {
         {
             let mut s = lock(&self.state);
@@ -229,7 +231,7 @@ impl Common {
         result
     }
 
-    /// The life of one stream's thread.
+    /// The loop of one stream's thread.
     fn serve(&self, stream: usize, mut delays: Delays) {
         let pool = Pool::new(1);
         let here = |seq: u64| Event { stream: StreamId(stream as u16), seq };
@@ -259,7 +261,7 @@ impl Common {
                     delays.pass();
                     let is_needed = lock(&self.state).failed.contains_key(&event);
                     let done = self.guarded(Access::restore(from, to, bytes, here(seq)), || match is_needed {
-                        // SAFETY: `guarded` refuses to run this beside anything that writes what it reads or uses what
+                        // SAFETY: `guarded` refuses to run this beside work that writes bytes it reads, or uses bytes
                         // it writes.
                         true => unsafe { host::copy(&self.region, from, to, bytes) },
                         false => Ok(()),
@@ -288,7 +290,7 @@ impl Common {
         s.faults.len() - 1
     }
 
-    /// Runs a launch; the fault by which it failed, if it did.
+    /// Runs a launch. Returns the fault by which it failed, if it did.
     fn launch(&self, l: &Launch<'_>, seq: u64, pool: &Pool, delays: &mut Delays) -> Option<usize> {
         delays.pass();
         let inherited = {
@@ -337,7 +339,7 @@ impl Delays {
 pub struct Emulated {
     common: Arc<Common>,
     threads: Vec<JoinHandle<()>>,
-    /// Last event queued on each stream.
+    /// The number of the last event on each stream.
     queued: SmallVec<[u64; 4]>,
     clocks: Clocks,
     options: EmulatedOptions,
@@ -421,13 +423,13 @@ impl Emulated {
         last
     }
 
-    /// Waits for an event, and leaves a failure to be reported by others.
+    /// Waits for an event, and leaves a failure for later calls to report.
     fn reach(&mut self, event: Event) {
         drop(self.common.wait_until(|s| s.is_reached(event)));
         self.clocks.host_saw(event);
     }
 
-    /// Copies a tensor's elements out, for which the host has waited.
+    /// Copies a tensor's elements out. The host has waited for them.
     fn read(&mut self, x: &Buffer<'_>, access: Access) -> Result<HostTensor> {
         if let Some(race) = self.clocks.access(access.clone()) {
             self.options.log.note(race);
@@ -452,7 +454,7 @@ impl Drop for Emulated {
         lock(&self.common.state).closed = true;
         self.common.changed.notify_all();
         for t in self.threads.drain(..) {
-            // A thread that panicked has nothing left to tell.
+            // The result of a thread that panicked is of no use.
             let _ = t.join();
         }
     }
@@ -511,7 +513,7 @@ impl Backend for Emulated {
     }
 
     fn run(&mut self, program: &ProgramLaunch<'_, '_>) -> Result<Event> {
-        // Copies to a file are the host's: a program that makes some runs in one piece, as its op does there.
+        // Only the host copies to a file. So a program with such copies runs in one piece, by its op.
         if program.owner().is_some_and(|o| o.program().copies.is_some()) {
             return self.launch(program.launch);
         }

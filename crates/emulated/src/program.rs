@@ -1,10 +1,9 @@
-//! A program on the emulated device: each of its calls and copies is work of its own, with its own ranges.
+//! Programs on the emulated device. Each call and each copy of a program is a piece of work with ranges of its own.
 //!
-//! Pieces go to the streams in turn. A piece waits for those before it that it conflicts with, and for no other, so that an
-//! order that is missing, or a workspace that two steps share, is found as it is between launches. The host walks
-//! loops, and waits where it reads a condition. Constants are brought once a run, when first used, to the room behind the
-//! workspace. What fails stops all that comes after it; a piece that writes a state waits for all before it, so that a run
-//! that failed has changed none.
+//! Pieces go to the streams in turn. A piece waits for earlier pieces that it conflicts with, and for no others. So the
+//! checks find a missing order, or a workspace that two steps share, as they do between launches. The host walks loops,
+//! and waits where it reads a condition. Constants lie on the device before the run begins. A failure stops all pieces
+//! after it. A piece that writes a state waits for all pieces before it, so a run that fails has changed no state.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,7 +21,8 @@ use super::clocks;
 use super::queued::Queued;
 use super::{Access, Common, Delays, Emulated, Mutex, Work, lock};
 
-/// Pieces of a run that are compared with those after them; then all that follows waits for all of them.
+/// The most pieces that a new piece is compared with. When there are as many, all later work waits for all of them, and
+/// the list begins anew.
 const QUEUED_MAX: usize = 256;
 
 /// A range of the device's memory.
@@ -54,7 +54,7 @@ impl Span for Extent {
     }
 }
 
-/// What the pieces of a run share.
+/// State that the pieces of a run share.
 struct RunState {
     label: &'static str,
     site: CallSite,
@@ -62,7 +62,7 @@ struct RunState {
     after: SmallVec<[Event; 4]>,
     /// The fault by which the run failed.
     fault: Mutex<Option<usize>>,
-    /// Nanoseconds of each step, and of what belongs to none.
+    /// Nanoseconds of each step; the last entry is for pieces that belong to no step.
     ns: Vec<AtomicU64>,
     times: Option<Arc<StepTimes>>,
 }
@@ -72,7 +72,7 @@ impl RunState {
         *lock(&self.fault)
     }
 
-    /// The fault by which it failed: this one, if it is the first.
+    /// Notes a fault, if it is the run's first. Returns the first one.
     fn fail(&self, fault: impl FnOnce() -> usize) -> usize {
         *lock(&self.fault).get_or_insert_with(fault)
     }
@@ -86,14 +86,14 @@ impl RunState {
 pub(super) struct Piece {
     run: Arc<RunState>,
     task: Task,
-    /// The step of the program that it belongs to; their number for none.
+    /// The step of the program that it belongs to, or the number of steps if it belongs to none.
     step: usize,
-    /// The step, and the steps within it, that it comes from.
+    /// The step that it comes from, and the steps within that one.
     origins: SmallVec<[Origin; 2]>,
 }
 
 enum Task {
-    /// What comes before all pieces.
+    /// Comes before all other pieces.
     Begin,
     Kernel(Queued),
     Copy {
@@ -105,7 +105,7 @@ enum Task {
         to: Extent,
         data: HostTensor,
     },
-    /// What comes after all pieces.
+    /// Comes after all other pieces.
     End,
 }
 
@@ -145,7 +145,7 @@ impl Piece {
 }
 
 impl Common {
-    /// Runs a piece; the fault by which its run has failed, if it has.
+    /// Runs a piece. Returns the fault by which its run has failed, if it has.
     pub(super) fn run_piece(&self, p: &Piece, event: Event, pool: &Pool, delays: &mut Delays) -> Option<usize> {
         delays.pass();
         let inherited = {
@@ -172,8 +172,8 @@ impl Common {
         let region = &self.region;
         match task {
             Task::Begin | Task::End => Ok(()),
-            // SAFETY: for each of these: `guarded` refuses to run this beside anything that writes what it reads or uses
-            // what it writes.
+            // SAFETY: for each of these: `guarded` refuses to run this beside work that writes bytes it reads, or uses
+            // bytes it writes.
             Task::Kernel(q) => unsafe { host::run_op(region, pool, &self.kernels, &q.launch()) },
             // SAFETY: as above.
             Task::Copy { from, to } => unsafe { host::copy(region, from.at, to.at, to.bytes) },
@@ -193,7 +193,7 @@ impl Common {
     }
 }
 
-/// Queues the pieces of a run; the event of its end, which failed if one of them does, or the walk.
+/// Queues the pieces of a run. Returns the event of its end, which fails if a piece or the walk fails.
 pub(super) fn run(device: &mut Emulated, p: &ProgramLaunch<'_, '_>) -> Event {
     let (l, owner) = (p.launch, p.owner());
     let steps = owner.map_or(0, |o| o.program().steps.len());
@@ -208,7 +208,7 @@ pub(super) fn run(device: &mut Emulated, p: &ProgramLaunch<'_, '_>) -> Event {
     let mut running = Running::new(device, run, l, p.workspace_bytes());
     let walked = catch_unwind(AssertUnwindSafe(|| running.walk(p)));
     let walked = walked.unwrap_or_else(|payload| {
-        // What it panicked with may panic when it is dropped.
+        // Dropping the payload of a panic may panic too.
         std::mem::forget(payload);
         Err(Error::new(ErrorKind::Internal, "the kernel panicked"))
     });
@@ -221,17 +221,17 @@ struct Running<'d> {
     run: Arc<RunState>,
     stream: StreamId,
     begun: Event,
-    /// Streams that wait for the beginning.
+    /// True for streams that already wait for the run's first piece.
     joined: SmallVec<[bool; 4]>,
-    /// Pieces that those to come may have to wait for.
+    /// Pieces that later pieces may have to wait for.
     queued: InFlight<Event>,
-    /// Pieces before those.
+    /// The last events of the streams before those pieces.
     passed: SmallVec<[Event; 4]>,
     count: usize,
     arena: Extent,
     step: usize,
     origins: SmallVec<[Origin; 2]>,
-    /// The step writes a state.
+    /// True if the step writes a state.
     is_update: bool,
 }
 
@@ -317,8 +317,8 @@ impl<'d> Running<'d> {
         }
     }
 
-    /// Waits for what writes a range, and copies its elements to the host. Errors: Internal if the run has failed, which says
-    /// no more than the run's fault does.
+    /// Waits for pieces that write a range, and copies its elements to the host. Errors: Internal if the run has
+    /// failed; the run's own fault, noted before, is the one that is reported.
     fn read(&mut self, from: Extent, dtype: DType, shape: &Shape) -> Result<HostTensor> {
         let access = Access::by_host(from.at, from.bytes, false);
         self.device.reach(self.begun);
@@ -395,7 +395,7 @@ impl Machine for Running<'_> {
     }
 }
 
-/// Shows values to who wants to see them; the run waits for each.
+/// Shows values to the owner's observer, if there is one. The run waits for each value.
 struct Shown<'o>(Option<&'o dyn ProgramOwner>);
 
 impl<'d> Watch<Running<'d>> for Shown<'_> {

@@ -3,7 +3,6 @@
 //! Values are drawn on the device by the random ops, from keys of an explicit [`Rng`]: the same seed gives the same
 //! network on any machine, whatever the budget and the number of threads.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::f64::consts::SQRT_2;
 
@@ -11,6 +10,7 @@ use remat_ops::eval_inline;
 use remat_ops::pointwise::{Unary, UnaryFn};
 use remat_runtime::Device;
 use remat_tensor::Tensor;
+use remat_types::context::Part;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -187,10 +187,8 @@ fn erf(x: f64) -> Result<f64> {
     y.first().map_or(Ok(f64::NAN), HostTensor::item)
 }
 
-thread_local! {
-    /// Parameters that the next ones are, in the place of new ones.
-    static ADOPTED: RefCell<Option<VecDeque<Parameter>>> = const { RefCell::new(None) };
-}
+/// Parameters that the next ones of a thread are, in the place of new ones.
+static ADOPTED: Part<Option<VecDeque<Parameter>>> = Part::new();
 
 /// Calls `f`, in which the parameters that an [`InitCx`] makes are these, one after the other: a layer that is made anew, with other
 /// options, keeps them so. The layer makes them in an order of its own, so that callers see which it took by
@@ -201,7 +199,7 @@ pub fn adopting<T>(parameters: Vec<Parameter>, f: impl FnOnce() -> Result<T>) ->
     struct Ends(Option<VecDeque<Parameter>>);
     impl Drop for Ends {
         fn drop(&mut self) {
-            ADOPTED.set(self.0.take());
+            drop(ADOPTED.replace(self.0.take()));
         }
     }
     let _ends = Ends(ADOPTED.replace(Some(parameters.into())));
@@ -210,7 +208,7 @@ pub fn adopting<T>(parameters: Vec<Parameter>, f: impl FnOnce() -> Result<T>) ->
 
 /// The next parameter that is adopted, if any are.
 fn next_adopted(dtype: DType, shape: &Shape, role: Role) -> Option<Result<Parameter>> {
-    ADOPTED.with_borrow_mut(|all| {
+    ADOPTED.with(|all| {
         let all = all.as_mut()?;
         let fits = |p: &Parameter| p.dtype() == dtype && p.shape() == shape && p.role() == role;
         let text = || format!("there is no parameter {dtype} {shape} to be kept");

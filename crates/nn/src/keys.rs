@@ -3,10 +3,10 @@
 //! A compiled function draws keys anew before every run, the first pass's before those of the second: so the note is not a key
 //! but a place for one.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use remat_types::context::Part;
 use remat_types::{Error, ErrorKind, Result};
 
 /// The place of the words of a key.
@@ -27,30 +27,28 @@ enum Pass {
     Again(VecDeque<Key>),
 }
 
-thread_local! {
-    /// The passes that this thread is in, the innermost last.
-    static PASSES: RefCell<Vec<Pass>> = const { RefCell::new(Vec::new()) };
-}
+/// The passes that a thread is in, the innermost last.
+static PASSES: Part<Vec<Pass>> = Part::new();
 
 /// Ends the innermost pass also where that panics.
 struct Ends(bool);
 
 impl Ends {
     fn begin(pass: Pass) -> Ends {
-        PASSES.with_borrow_mut(|p| p.push(pass));
+        PASSES.with(|p| p.push(pass));
         Ends(true)
     }
 
     fn end(mut self) -> Option<Pass> {
         self.0 = false;
-        PASSES.with_borrow_mut(Vec::pop)
+        PASSES.with(Vec::pop)
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
         if self.0 {
-            drop(PASSES.with_borrow_mut(Vec::pop));
+            drop(PASSES.with(Vec::pop));
         }
     }
 }
@@ -73,7 +71,7 @@ pub(crate) fn again<T>(keys: &[Key], f: impl FnOnce() -> Result<T>) -> Result<T>
 
 /// Where the next key comes from: the innermost pass that is made again, or a draw; passes within it note it.
 pub(crate) fn next() -> Result<Source> {
-    PASSES.with_borrow_mut(|passes| {
+    PASSES.with(|passes| {
         let is_again = |p: &Pass| matches!(p, Pass::Again(_));
         let from = passes.iter().rposition(is_again);
         let noted = match from.map(|i| &mut passes[i]) {

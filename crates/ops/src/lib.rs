@@ -10,7 +10,6 @@ extern crate self as remat_ops;
 mod apply;
 mod args;
 mod backward;
-mod entry;
 mod eval;
 mod host;
 mod op;
@@ -45,9 +44,8 @@ pub mod vision;
 
 pub use apply::Apply;
 pub use backward::{Backward, BackwardCache, BackwardKey, Fragment, GradBuilder, GradCx, Grads, Node, SaveMask, Var};
-pub use entry::Entry;
 pub use eval::{EvalCx, In, Out};
 pub use host::{eval_inline, eval_on_host, fold};
-pub use op::{Class, Cost, DynIdentity, LayoutReq, Op, OpDef, OpRef, WeightChannels};
+pub use op::{Class, Cost, DynIdentity, Entry, LayoutReq, Op, OpDef, OpRef, WeightChannels};
 pub use registry::{Family, Registry, families};
 pub use sample::{Expect, GradCheck, Sample, Tolerance};

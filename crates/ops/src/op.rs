@@ -17,6 +17,11 @@ use crate::pointwise::Pointwise;
 use crate::schema::{Params, Schema};
 use crate::{EvalCx, GradCx, Grads, Sample};
 
+mod entry;
+
+pub use entry::Entry;
+pub(crate) use entry::{bad, entries};
+
 /// An op's requirement on the layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutReq {

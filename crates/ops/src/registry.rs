@@ -6,7 +6,7 @@
 
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::entry::{Entry, bad};
+use crate::op::{Entry, bad};
 use crate::{OpDef, OpRef};
 
 /// A set of ops by name, and the families that they are of.
@@ -47,7 +47,7 @@ impl Registry {
 
     /// Adds an op. Errors: Value if the name is taken.
     pub fn with<T: OpDef>(self) -> Result<Self> {
-        self.with_entry(Entry::of::<T>())
+        self.with_entry(Entry::for_op::<T>())
     }
 
     fn with_entry(mut self, entry: Entry) -> Result<Self> {

@@ -7,9 +7,9 @@ use remat_types::{
 };
 
 use crate::args::{want_dtype, want_rank, want_shape};
-use crate::entry::{Entry, entries};
 use crate::host::arity;
 use crate::index::{TakeGrad, scatter_add};
+use crate::op::{Entry, entries};
 use crate::pointwise::CompareFn;
 use crate::sample::t;
 use crate::schema::Params;

@@ -1,4 +1,5 @@
-//! Gradients of functions, functions with a gradient of the caller's, and stretches of a program that record nothing.
+//! Gradients of functions, functions with a gradient that the caller writes, and blocks of a program that record
+//! nothing.
 
 use std::any::Any;
 use std::sync::Mutex;
@@ -14,11 +15,11 @@ use remat::{Tensor, tensor};
 use crate::call;
 use crate::tensor::{Output, PyTensor, extract_tensor};
 
-/// A stretch of a thread's program that records for gradients, or nothing.
+/// A block of a thread's program that records for gradients, or records nothing.
 #[pyclass(name = "_GradMode", module = "remat._remat", unsendable)]
 pub(crate) struct GradMode {
     records: bool,
-    /// Each ends when it is dropped.
+    /// The guards of blocks that have begun. A block ends when its guard is dropped.
     begun: Vec<Box<dyn Any>>,
 }
 
@@ -34,7 +35,7 @@ impl GradMode {
     }
 
     fn end(&mut self) -> PyResult<()> {
-        self.begun.pop().map(drop).ok_or_else(|| PyRuntimeError::new_err("this stretch has not begun"))
+        self.begun.pop().map(drop).ok_or_else(|| PyRuntimeError::new_err("this block has not begun"))
     }
 }
 
@@ -75,23 +76,23 @@ pub(crate) fn grad(
     found.into_iter().map(|g| g.map(|g| g.object(py)).transpose()).collect()
 }
 
-/// How old the next tensor of a tensor's device will be; 0 without a tensor.
+/// The age that the next tensor on the device of the first of `x` will have; 0 without a tensor.
 #[pyfunction]
 pub(crate) fn custom_begins(x: &Bound<'_, PyAny>) -> PyResult<u64> {
     Ok(tensors(x)?.first().map_or(0, |t| t.device().channel().next_order()))
 }
 
-/// How `backward` finds a saved value again: the number of a result, or a tensor, which is of no known history if the function
-/// itself made it, that is after `begun`.
+/// How `backward` finds a saved value again: as the number of a result, or as a tensor. An untracked tensor that was
+/// made at or after `begun` is one that the function itself made.
 fn kept(saved: &Bound<'_, PyAny>, begun: u64) -> PyResult<Kept> {
-    // a tensor first: one of a single integer would pass for a number
+    // a tensor is tried first: one that holds a single integer would pass for a number
     let Some(t) = extract_tensor(saved)? else { return saved.extract().map(Kept::Output) };
     let made_within = !t.is_tracked() && t.handle().id().order() >= begun;
     Ok(if made_within { Kept::Intermediate(t) } else { Kept::Value(t) })
 }
 
-/// Tensors `y` with the gradient that the Python function `backward` gives: from the list of those of `y` (None where there is
-/// none) and the list of what was `saved`, one of each of `x`, or None.
+/// Tensors `y` with the gradient that the Python function `backward` computes. It takes the list of the gradients of
+/// `y` (None where there is none) and the list of `saved` values. It returns a gradient or None for each of `x`.
 #[pyfunction]
 pub(crate) fn custom(
     name: &str,

@@ -1,4 +1,5 @@
-//! Calls into the library: which line of the user's asked, and without the interpreter's lock.
+//! Calls into the library. A call notes the line of the user's program that made it, and runs without the interpreter's
+//! lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,8 @@ use remat::{Result, Scope};
 
 use crate::{error, frame};
 
-/// Set when a wait was ended by a signal's handler: whoever asked for that waits for nothing that is queued.
+/// Set when a signal's handler ended a wait. The user then wants to end the program, so nothing waits for queued work
+/// any more.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// True once a signal's handler has ended a wait.
@@ -17,8 +19,8 @@ pub(crate) fn was_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Runs `f` without the interpreter's lock, as asked for by the line of Python that is running. A wait within it ends when a
-/// signal's handler raises, as Ctrl-C's does.
+/// Runs `f` without the interpreter's lock. Errors name the line of Python that is running. A wait within `f` ends when
+/// a signal's handler raises, as that of Ctrl-C does.
 pub(crate) fn run<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     error::begin();
     let site = frame::site(py);
@@ -29,8 +31,9 @@ pub(crate) fn run<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T> + Send)
     done.map_err(|e| error::exception(py, &e))
 }
 
-/// As [`run`], for what queues work and returns: the interpreter's lock is let go of only where that waits, since to let go of it
-/// and take it again costs as much as queueing. A queue that is full is waited for in the end, when no lock of the library's is held.
+/// As [`run`], for calls that queue work and return. It releases the interpreter's lock only to wait, since releasing
+/// and taking it again costs as much as queueing. If the queue is full, the call waits for it at its end, when it holds
+/// no lock of the library.
 pub(crate) fn queue<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T>) -> PyResult<T> {
     error::begin();
     let _asked = frame::site(py).map(Scope::at);
@@ -40,7 +43,7 @@ pub(crate) fn queue<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T>) -> P
     done.map_err(|e| error::exception(py, &e))
 }
 
-/// Lets waits of this thread let go of the interpreter's lock, those of the last owner of a device included.
+/// Makes waits of this thread release the interpreter's lock. That includes the wait of a device's last owner.
 pub(crate) fn meets() {
     interrupt::holds_lock(aside);
 }
@@ -54,7 +57,7 @@ pub(crate) fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
     Python::attach(|py| interrupt::with_lock(aside, || f(py)))
 }
 
-/// Why a wait of this thread is to end: what a signal's handler raised.
+/// The exception that a signal's handler raised, if one did: it ends a wait of this thread.
 fn signalled() -> Option<remat::Error> {
     let raised = attached(|py| py.check_signals().err().map(|e| error::raised(py, e)));
     if raised.is_some() {
@@ -63,7 +66,7 @@ fn signalled() -> Option<remat::Error> {
     raised
 }
 
-/// Runs Python code that the library calls; its lines are its own.
+/// Runs Python code that the library calls. Calls that this code makes name lines of their own.
 pub(crate) fn back<T>(f: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
     let _callback = Callback::enter();
     attached(|py| f(py).map_err(|e| error::raised(py, e)))

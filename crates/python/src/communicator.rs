@@ -1,4 +1,4 @@
-//! A group of ranks as Python sees it, and what is kept for the end of MPI.
+//! A group of ranks as Python sees it, and the devices that the end of MPI waits for.
 
 #[cfg(feature = "mpi")]
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub(crate) struct PyCommunicator(pub(crate) Communicator);
 
 impl Drop for PyCommunicator {
     fn drop(&mut self) {
-        // MPI has ended by then
+        // MPI has ended when the interpreter drops the last object
         keep_at_exit(|| self.0.clone());
     }
 }
@@ -47,7 +47,7 @@ impl PyCommunicator {
         self.0.size()
     }
 
-    /// How many seconds a rank waits for the others.
+    /// The seconds that a rank waits for the others.
     #[getter]
     fn limit(&self) -> f64 {
         self.0.limit().as_secs_f64()
@@ -66,12 +66,14 @@ impl PyCommunicator {
         Ok(call::run(py, || self.0.split(color, key))?.map(PyCommunicator))
     }
 
-    /// The same ranks, whose calls have an order of their own. All ranks call it. Errors: as `barrier`.
+    /// A group of the same ranks whose calls are ordered separately from those of this group. All ranks call it.
+    /// Errors: as `barrier`.
     fn duplicate(&self, py: Python<'_>) -> PyResult<PyCommunicator> {
         call::run(py, || self.0.duplicate()).map(PyCommunicator)
     }
 
-    /// Waits until all ranks call this: after an error, for which each may have left out another number of calls. Errors: as `barrier`.
+    /// Waits until all ranks call this. It is for use after an error, when ranks may have left out different numbers of
+    /// calls. Errors: as `barrier`.
     fn meet_again(&self, py: Python<'_>) -> PyResult<()> {
         call::run(py, || self.0.meet_again())
     }
@@ -81,8 +83,8 @@ impl PyCommunicator {
     }
 }
 
-/// The devices that were opened with ranks while MPI runs, whose work is waited for at its end; none are noted otherwise. They stay until
-/// then: a rank has one, as a rule.
+/// The devices that were opened with ranks while MPI runs; the end of MPI waits for their work. Nothing is noted when
+/// MPI does not run. Devices stay here until MPI ends: a rank usually has one.
 #[cfg(feature = "mpi")]
 pub(crate) static DEVICES: Mutex<Option<Vec<Device>>> = Mutex::new(None);
 

@@ -1,6 +1,5 @@
 //! Compiled functions of tensors.
 
-use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -9,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use remat::graph::passes::PassOptions;
 use remat::runtime::tracing;
+use remat::types::context::Part;
 use remat::{CompileOptions, DType, Tensor, compile_with, tensor};
 
 use crate::device::PyDevice;
@@ -19,21 +19,19 @@ use crate::{call, dtype};
 
 pub(crate) type Function = fn(&[Tensor]) -> remat::Result<Vec<Tensor>>;
 
-thread_local! {
-    /// The Python functions whose compiled forms this thread calls, the innermost last.
-    static RUNNING: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
-}
+/// The Python functions whose compiled forms a thread calls, the innermost last.
+static RUNNING: Part<Vec<Py<PyAny>>> = Part::new();
 
-/// Traces the Python function that is being called. Compiled forms do not hold it: the collector of cycles could not see it
-/// there, and a module that has its own compiled step would never be freed.
+/// Traces the Python function that is being called. Compiled forms do not hold the function: the garbage collector
+/// could not see it there, and a module that holds its own compiled step would never be freed.
 pub(crate) fn traced(x: &[Tensor]) -> remat::Result<Vec<Tensor>> {
     let x = x.to_vec();
     call::back(|py| {
         let none = || PyRuntimeError::new_err("a compiled function is traced by its call only");
-        let f = RUNNING.with_borrow(|all| all.last().map(|f| f.clone_ref(py))).ok_or_else(none)?;
+        let f = RUNNING.with(|all| all.last().map(|f| f.clone_ref(py))).ok_or_else(none)?;
         let x = x.into_iter().map(|t| t.object(py)).collect::<PyResult<Vec<_>>>()?;
         let y = match f.bind(py).call1(PyTuple::new(py, x)?) {
-            // the exception has the frames, and they have the tensors of the trace
+            // drop it at once: the exception holds the frames, and the frames hold the tensors of the trace
             Err(e) if tracing::has_ended() => {
                 drop(e);
                 return Ok(Vec::new());
@@ -45,19 +43,19 @@ pub(crate) fn traced(x: &[Tensor]) -> remat::Result<Vec<Tensor>> {
     })
 }
 
-/// Names the function that this thread traces, until it ends.
+/// Names the function that this thread traces, until it is dropped.
 pub(crate) struct Running;
 
 impl Running {
     pub(crate) fn begin(f: Py<PyAny>) -> Running {
-        RUNNING.with_borrow_mut(|all| all.push(f));
+        RUNNING.with(|all| all.push(f));
         Running
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        drop(RUNNING.with_borrow_mut(Vec::pop));
+        drop(RUNNING.with(Vec::pop));
     }
 }
 
@@ -67,8 +65,9 @@ pub(crate) fn is_tracing() -> bool {
     tracing::is_tracing()
 }
 
-/// For each tensor what a compiled function's form depends on: dtype, shape, and 0 for one without history, 1 for a leaf, 2 for a
-/// leaf with a gradient, 3 for a result; the last once more by themselves.
+/// The properties of each tensor on which a compiled function's form depends: dtype, shape and history. History is 0
+/// for a tensor without one, 1 for a leaf, 2 for a leaf with a gradient, 3 for a result. The histories are also
+/// returned as a list of their own.
 #[pyfunction]
 pub(crate) fn signatures<'py>(py: Python<'py>, x: Vec<Bound<'py, PyAny>>) -> PyResult<(Bound<'py, PyTuple>, Vec<u8>)> {
     let not = || PyTypeError::new_err("a compiled function takes tensors");
@@ -87,18 +86,19 @@ pub(crate) fn signatures<'py>(py: Python<'py>, x: Vec<Bound<'py, PyAny>>) -> PyR
     Ok((all, histories))
 }
 
-/// True for a tensor that the function made which this thread traces.
+/// True if the function that this thread traces made the tensor.
 #[pyfunction]
 pub(crate) fn is_traced(x: &Bound<'_, PyTensor>) -> bool {
     matches!(&x.get().value, Value::Plain(t) if t.peek().handle().is_traced())
 }
 
-/// An argument of a function that is traced, as a result of unknown history; and the leaf that gets what gradient reaches it.
+/// An argument of a traced function as a result of unknown history, and the leaf that gets the gradient that reaches
+/// the argument.
 #[pyfunction]
 pub(crate) fn as_result(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
     let x = extract_tensor(x)?.ok_or_else(|| PyTypeError::new_err("expected a tensor"))?;
     let (y, leaf) = call::run(py, move || {
-        // it has its history within `no_grad` too
+        // the argument gets its history within `no_grad` too
         let _recording = tensor::recording();
         let leaf = x.requires_grad()?;
         let y = remat::custom("argument", &[&leaf], vec![x], |dy| Ok(dy.to_vec()))?;
@@ -108,7 +108,7 @@ pub(crate) fn as_result(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<(Py<Py
     Ok((y.object(py)?, leaf.object(py)?))
 }
 
-/// The compiled part of what `remat.compile` gives: a function of a flat list of tensors that returns another.
+/// The compiled part of the object that `remat.compile` returns: a function from a flat list of tensors to another one.
 #[pyclass(name = "_Compiled", module = "remat._remat", frozen)]
 pub(crate) struct Compiled {
     f: Mutex<Option<Py<PyAny>>>,
@@ -157,16 +157,16 @@ impl Compiled {
         drop(self.f.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Runs the function; the first call with tensors of some dtypes and shapes traces it. Gives its results, and which of the
-    /// calls of the Python function traced what ran, counted from 1.
+    /// Runs the function; the first call with tensors of some dtypes and shapes traces it. Returns its results, and the
+    /// number of the Python call, counted from 1, that traced the form which ran.
     fn call(&self, py: Python<'_>, x: Vec<Bound<'_, PyAny>>) -> PyResult<(Vec<Py<PyAny>>, usize)> {
         let not = || PyTypeError::new_err("a compiled function takes tensors");
-        // without their history: the function saw what leads where, and the trace says which results need a gradient
+        // without their history: the trace already says which results need a gradient
         let plain = |t: &Bound<'_, PyAny>| -> PyResult<Tensor> { Ok(extract_tensor(t)?.ok_or_else(not)?.detach()) };
         let x = x.iter().map(plain).collect::<PyResult<Vec<_>>>()?;
         let f = self.f.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|f| f.clone_ref(py));
         let f = f.ok_or_else(|| PyRuntimeError::new_err("the compiled function has been freed"))?;
-        // taken out, so that no lock is held while Python runs, and a call from within itself is told
+        // taken out, so that no lock is held while Python runs, and a recursive call is noticed
         let taken = self.forms.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut forms = taken.ok_or_else(|| PyRuntimeError::new_err("the compiled function is running already"))?;
         let running = Running::begin(f);
@@ -177,7 +177,7 @@ impl Compiled {
         Ok((done?.into_iter().map(|t| t.object(py)).collect::<PyResult<_>>()?, number))
     }
 
-    /// Which of the calls of the Python function traced the forms that are kept.
+    /// The numbers of the Python calls that traced the forms which are kept.
     fn kept(&self) -> Vec<usize> {
         self.forms
             .lock()
@@ -186,8 +186,8 @@ impl Compiled {
             .map_or(Vec::new(), tensor::Compiled::kept_traces)
     }
 
-    /// JSON: what memory each compiled form takes in a run, with what the planner says of its time, if a limit binds it. Errors:
-    /// RuntimeError while the function runs.
+    /// JSON: the memory that a run of each compiled form takes, and the planner's estimate of its time if a memory
+    /// limit binds the form. Errors: RuntimeError while the function runs.
     fn plans(&self) -> PyResult<String> {
         let forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
         let forms = forms.as_ref().ok_or_else(|| PyRuntimeError::new_err("the compiled function is running"))?;
@@ -201,7 +201,7 @@ impl Compiled {
         self.forms.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(tensor::Compiled::is_settled)
     }
 
-    /// How often the function was traced.
+    /// The number of times that the function was traced.
     #[getter]
     fn traces(&self) -> usize {
         self.forms.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, tensor::Compiled::traces)

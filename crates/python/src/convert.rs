@@ -9,7 +9,7 @@ use remat::{DType, Error, ErrorKind, HostTensor, Shape};
 
 use crate::error;
 
-/// A number of Python's, or of NumPy's; `None` for anything else.
+/// A number of Python or NumPy; `None` for anything else.
 pub(crate) fn scalar(x: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if let Ok(b) = x.cast::<PyBool>() {
         return Ok(Some(Scalar::Bool(b.is_true())));
@@ -23,7 +23,7 @@ pub(crate) fn scalar(x: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
             Err(_) => Ok(Some(Scalar::Uint(x.extract()?))),
         };
     }
-    // a scalar of NumPy's has `item` and, unlike its arrays, cannot be changed
+    // a NumPy scalar has `item` and, unlike an array, cannot be changed
     if x.hasattr("dtype")? && x.getattr("__setitem__").is_err() && x.hasattr("item")? && !x.hasattr("is_leaf")? {
         return scalar(&x.call_method0("item")?);
     }
@@ -70,7 +70,7 @@ fn ragged(depth: usize) -> PyErr {
 /// A host tensor of nested lists of numbers. Without a dtype floats are float32, integers int64 and truth values bool.
 pub(crate) fn from_nested(x: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<HostTensor> {
     let mut n = Nested { shape: Vec::new(), data: Vec::new() };
-    // the depth is that of the first element: found on the way down to it
+    // the way down to the first element finds the depth
     n.gather(x, 0)?;
     let is = |f: fn(&Scalar) -> bool| !n.data.is_empty() && n.data.iter().all(f);
     let found = match () {

@@ -1,7 +1,7 @@
-//! Datasets and loaders: batches that are prepared beside the steps, within the budget.
+//! Datasets, and loaders that prepare batches beside the steps, within the budget.
 //!
-//! A dataset of Python's is called by the loader's threads, which take the interpreter for that. So nobody waits for these
-//! threads while holding the interpreter: all that may end them runs without it.
+//! The loader's threads call a dataset that is written in Python, and take the interpreter's lock for that. So nobody
+//! may wait for these threads while holding the lock: every call that may end them runs without it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::error::{self, or_raise};
 use crate::tensor::{Output, PyTensor, extract_tensor};
 use crate::{call, convert, dtype};
 
-/// Examples that can be had by index, and the epoch that they are read for, if they depend on it.
+/// Examples that are read by index, and the epoch for which they are read, if they depend on it.
 #[pyclass(name = "_Dataset", module = "remat._remat", frozen)]
 pub(crate) struct NativeDataset {
     examples: Examples,
@@ -32,7 +32,8 @@ enum Examples {
     Called(Called),
 }
 
-/// Examples that Python makes: `of.batch(indices)` gives the parts of a batch, `of.begin(epoch)` is called before an epoch.
+/// Examples that Python makes: `of.batch(indices)` returns the parts of a batch, and `of.begin(epoch)` is called before
+/// an epoch.
 #[derive(Clone)]
 struct Called {
     of: Arc<Py<PyAny>>,
@@ -76,13 +77,13 @@ impl Dataset for Called {
     }
 }
 
-/// Examples of Python's, as many as `len`.
+/// `len` examples that a Python object makes.
 #[pyfunction]
 pub(crate) fn called_dataset(of: Py<PyAny>, len: usize) -> NativeDataset {
     NativeDataset { examples: Examples::Called(Called { of: Arc::new(of), len }), epoch: None }
 }
 
-/// Parts of a batch, each the bytes of elements with shape and dtype or nested lists, on a device.
+/// Puts the parts of a batch on a device. A part is the bytes of elements with shape and dtype, or nested lists.
 #[pyfunction]
 pub(crate) fn batch_on(of: &Bound<'_, PyAny>, device: &Bound<'_, PyDevice>) -> PyResult<Vec<Py<PyAny>>> {
     let (py, host, device) = (of.py(), parts(of)?, device.get().0.clone());
@@ -92,7 +93,7 @@ pub(crate) fn batch_on(of: &Bound<'_, PyAny>, device: &Bound<'_, PyDevice>) -> P
     made.into_iter().map(|t| t.object(py)).collect()
 }
 
-/// Bytes of the host that count against a device's budget, and give way where the device has no other room.
+/// Host bytes that count against a device's budget. The device takes the room for itself when it has no other.
 #[pyclass(name = "_Charge", module = "remat._remat", frozen)]
 pub(crate) struct Charge {
     held: Mutex<Option<HostReservation>>,
@@ -134,8 +135,8 @@ impl NativeDataset {
     }
 }
 
-/// Rows of arrays with one first extent, kept on the host: tensors, which are copied, or bytes with shape and dtype. Errors:
-/// ShapeError for first extents that differ.
+/// Rows of arrays with the same first extent, kept on the host. Arrays are tensors, which are copied, or bytes with
+/// shape and dtype. Errors: ShapeError for first extents that differ.
 #[pyfunction]
 pub(crate) fn tensor_dataset(py: Python<'_>, parts: Vec<Bound<'_, PyAny>>) -> PyResult<NativeDataset> {
     let mut host = Vec::with_capacity(parts.len());
@@ -194,7 +195,8 @@ impl Loader {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells datasets that depend on it which epoch is read. The loader's threads live for one epoch, and do not run now.
+    /// Tells the dataset which epoch is read next, if its examples depend on that. The loader's threads live for one
+    /// epoch, and do not run during this call.
     fn begin(&self, epoch: u64) -> remat::Result<()> {
         if let Some(shared) = &self.epoch {
             shared.store(epoch, Ordering::Relaxed);
@@ -202,7 +204,8 @@ impl Loader {
         self.called.as_ref().map_or(Ok(()), |c| c.begin(epoch))
     }
 
-    /// Ends the threads; the position stays. Not to be called by who holds the interpreter, which the threads may need.
+    /// Ends the threads; the position stays. The caller must not hold the interpreter's lock, which the threads may
+    /// need.
     fn end(&self) -> remat::Result<()> {
         let mut of = self.lock();
         let at = of.position();
@@ -212,7 +215,7 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // a position that the loader has is one that it takes; where the interpreter has ended no thread can be waited for
+        // no error: the loader accepts its own position; if the interpreter has ended, no thread can be waited for
         let _ = Python::try_attach(|py| py.detach(|| self.end()));
     }
 }
@@ -244,7 +247,7 @@ impl Loader {
         Ok(Loader { of: Mutex::new(of), epoch: data.epoch.clone(), called })
     }
 
-    /// Batches of an epoch.
+    /// The number of batches in an epoch.
     fn __len__(&self, py: Python<'_>) -> usize {
         py.detach(|| self.lock().batches())
     }
@@ -262,18 +265,18 @@ impl Loader {
         batch.map(|b| b.into_iter().map(|t| Py::new(py, PyTensor::plain(t))).collect()).transpose()
     }
 
-    /// Waits until all that may be prepared ahead of the next batch of this epoch is there.
+    /// Waits until every batch that may be prepared ahead in this epoch is ready.
     fn wait_for_prefetch(&self, py: Python<'_>) -> PyResult<()> {
         call::run(py, || self.lock().wait_for_prefetch())
     }
 
-    /// Epoch and batch that come next.
+    /// The epoch and the batch that come next.
     fn position(&self, py: Python<'_>) -> (u64, usize) {
         let at = py.detach(|| self.lock().position());
         (at.epoch, at.batch)
     }
 
-    /// Goes on from there. Errors: ValueError for a batch past the end of an epoch.
+    /// Goes on from this epoch and batch. Errors: ValueError for a batch past the end of an epoch.
     fn set_position(&self, py: Python<'_>, epoch: u64, batch: usize) -> PyResult<()> {
         call::run(py, || {
             self.lock().set_position(LoaderPosition { epoch, batch })?;
@@ -281,7 +284,8 @@ impl Loader {
         })
     }
 
-    /// Ends the threads that prepare batches, after what they are at; the next batch starts them anew.
+    /// Ends the threads that prepare batches, once each has finished its present batch. The next batch starts them
+    /// anew.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         call::run(py, || self.end())
     }

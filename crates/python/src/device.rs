@@ -1,4 +1,4 @@
-//! Devices: an arena of bytes within a budget, and the threads that compute in it.
+//! Devices: an arena of memory within a budget, and the threads that compute in it.
 
 use std::path::PathBuf;
 
@@ -12,20 +12,24 @@ use crate::call;
 use crate::communicator::{self, PyCommunicator};
 use crate::exit::{self, keep_at_exit};
 
-/// A device: an arena of bytes that never grows past a budget, and what computes in it.
+/// A device: an arena of memory that never grows past a budget, and the threads that compute in it.
 ///
-/// `name` is `"cpu"`, the processor, unless given; `"emulated"` behaves like an accelerator, for tests. A budget may stand in its
-/// place: `Device("64MiB")`. `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit. `threads` are the cores if none are given.
-/// `spill` is a folder in which plans may keep what does not fit. `ranks` are those of a distributed program, of which this device is
-/// one's: updates are made on all of them or on none. The schedule of a step runs operators again no more than `recompute_limit` times
-/// as often as the step asks for one; what would take more is refused. What does not fit is computed again when it is needed; what
-/// cannot be made to fit is a `BudgetError` with figures. `foresight` says whether steps that repeat are planned: `"beside"`, on a
-/// thread beside the steps, `"at_once"`, where a step ends, which waits, or `"off"`. `async_level` says when a call returns: `"full"`,
-/// before the device has begun, `"launched"`, once it is launched, or `"sync"`, once it is done, so that an error is that of the call
-/// itself. `always_record` keeps without a budget, too, how results were made. `kernels` are functions of one's own by the name of the
-/// operator that they compute on the processor, each `f(op, inputs, outputs)`: `op["params"]` are its parameters, and inputs and outputs
-/// are memory views, which NumPy's `asarray` takes (16-bit floats as their bits). Constants that a compiled function computes ahead have
-/// the operators' own kernels. Errors: ValueError for an option outside its domain.
+/// `name` is `"cpu"`, the processor, by default; `"emulated"` behaves like an accelerator, for tests. A budget may
+/// stand in its place: `Device("64MiB")`. `budget` is a number of bytes or a text such as `"512MiB"`; None is no limit.
+/// Values that do not fit are computed again when they are needed. If a step cannot fit, it raises a `BudgetError` with
+/// figures. `threads` is the number of cores by default. `spill` is a folder in which plans may keep values that do not
+/// fit, in files of at most `spill_budget` bytes each. `host_budget` limits the host memory of staging buffers, on a device
+/// with memory of its own. `ranks` is a group of a distributed program; this device is that of one rank, and updates are made on all ranks
+/// or on none. `recompute_limit` bounds recomputation: the schedule of a step runs operators again at most this many
+/// times as often as the step asks for one, and a step that would take more is refused. `foresight` says how steps that
+/// repeat are planned: `"beside"` plans on a thread beside the steps, `"at_once"` makes the end of a step wait for its
+/// plan, and `"off"` plans nothing. `async_level` says when a call returns. With `"full"` it returns before the device
+/// has begun, with `"launched"` once the work is launched, and with `"sync"` once it is done, so that the call itself
+/// raises its error. `always_record` keeps how results were made even without a budget. `kernels` maps names of
+/// operators to functions `f(op, inputs, outputs)` that compute them on the processor. `op["params"]` has the
+/// operator's parameters. Inputs and outputs are memory views, which NumPy's `asarray` accepts (16-bit floats as their
+/// bits). Constants that a compiled function computes ahead use the operators' own kernels. Errors: ValueError for an
+/// option outside its domain.
 ///
 /// >>> import remat
 /// >>> device = remat.Device(budget="64MiB", threads=2)
@@ -74,12 +78,13 @@ const UNITS: [(&str, f64); 9] = [
     ("b", 1.0),
 ];
 
-/// Bytes of a budget: an integer, a text such as `512MiB`, or None. Errors: ValueError, which says what is right.
+/// Bytes of a budget: an integer, a text such as `512MiB`, or None. Errors: ValueError, which lists the forms that are
+/// valid.
 pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
     let Some(x) = x else { return Ok(None) };
     let wrong = |text: &str| {
         let forms = match text.ends_with('%') {
-            // what a share is of, only a run can tell
+            // a share is of a run's peak, which only a run can tell
             true => {
                 "a share is of the peak of a run without a budget: take that from `device.peak_bytes` or from `remat.smallest_budget`, and give bytes"
             }
@@ -87,7 +92,7 @@ pub(crate) fn budget(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         };
         PyValueError::new_err(format!("{text} is no budget: {forms}"))
     };
-    // a bool is an integer in Python, and no size
+    // a bool is an integer in Python, but no size
     if x.is_instance_of::<PyBool>() {
         return Err(wrong(&x.to_string()));
     }
@@ -132,7 +137,7 @@ pub(crate) fn budget_bytes(x: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usiz
 #[pymethods]
 impl PyDevice {
     #[new]
-    #[pyo3(signature = (name = None, budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8, kernels = None))]
+    #[pyo3(signature = (name = None, budget = None, threads = None, spill = None, *, foresight = "beside", async_level = "full", always_record = false, ranks = None, recompute_limit = 8, kernels = None, host_budget = None, spill_budget = None))]
     fn new(
         py: Python<'_>,
         name: Option<&Bound<'_, PyAny>>,
@@ -145,12 +150,19 @@ impl PyDevice {
         ranks: Option<&Bound<'_, PyCommunicator>>,
         recompute_limit: i64,
         kernels: Option<&Bound<'_, PyDict>>,
+        host_budget: Option<&Bound<'_, PyAny>>,
+        spill_budget: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let (name, budget) = named(name, budget)?;
+        let spill_bytes = self::budget(spill_budget)?;
+        if spill_bytes.is_some() && spill.is_none() {
+            return Err(PyValueError::new_err("spill_budget limits files that `spill` asks for: name a folder there"));
+        }
         let wrong = |_| PyValueError::new_err(format!("recompute_limit is {recompute_limit}, must be 0 or more"));
         let recompute_limit = u32::try_from(recompute_limit).map_err(wrong)?;
         let mut options = DeviceOptions {
             budget_bytes: self::budget(budget)?,
+            host_budget_bytes: self::budget(host_budget)?,
             foresight: self::foresight(foresight)?,
             async_level: self::async_level(async_level)?,
             always_record,
@@ -165,7 +177,11 @@ impl PyDevice {
         }
         let has_ranks = options.ranks.is_some();
         let device = call::run(py, move || {
-            options.spill = spill.map(SpillTo::measure).transpose()?;
+            let limited = |to: SpillTo| match spill_bytes {
+                Some(bytes) => to.at_most(bytes as u64),
+                None => to,
+            };
+            options.spill = spill.map(SpillTo::measure).transpose()?.map(limited);
             Device::open(&name, options)
         })?;
         exit::opened(&device);
@@ -175,8 +191,9 @@ impl PyDevice {
         Ok(PyDevice(device))
     }
 
-    /// A device of the same options that computes nothing: a program runs on it over shapes alone, and its `peak_bytes` are what
-    /// the program needs. Without a budget unless one is given. Reading a value is an error of kind `no value`.
+    /// A device of the same options that computes nothing. A program runs on it over shapes alone, and `peak_bytes` is
+    /// then the memory that the program needs. It has no budget unless one is given. Reading a value is an error of
+    /// kind `no value`.
     ///
     /// >>> import remat
     /// >>> dry = remat.Device(threads=1).dry()
@@ -196,31 +213,31 @@ impl PyDevice {
         self.0.name()
     }
 
-    /// Compute threads.
+    /// The number of compute threads.
     #[getter]
     fn threads(&self) -> usize {
         self.0.options().threads
     }
 
-    /// True if nothing is computed: programs run over shapes alone, and figures tell their memory.
+    /// True if the device computes nothing: programs run over shapes alone, and the figures tell their memory.
     #[getter]
     fn is_dry(&self) -> bool {
         self.0.is_dry()
     }
 
-    /// Where plans may copy what does not fit, or None.
+    /// The folder to which plans may copy values that do not fit, or None.
     #[getter]
     fn spill(&self) -> Option<PathBuf> {
         self.0.options().spill.as_ref().map(|s| s.folder().to_owned())
     }
 
-    /// Waits for all that was asked for. Errors: what failed and was not told yet.
+    /// Waits for all work asked for. Errors: those of failures that no call has reported.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let channel = self.0.channel();
         call::run(py, move || channel.sync())
     }
 
-    /// Changes the budget; what is there and does not fit any more is evicted. Errors: BudgetError if that cannot be.
+    /// Changes the budget. Values that do not fit any more are evicted. Errors: BudgetError if too much must stay.
     ///
     /// >>> import remat
     /// >>> device = remat.Device(budget="64MiB")
@@ -233,25 +250,26 @@ impl PyDevice {
         call::run(py, move || channel.set_budget(bytes))
     }
 
-    /// Ends a step of a loop that has no optimiser, so that the steps that follow can be planned.
+    /// Ends a step of a loop that has no optimiser, so that later steps can be planned.
     fn step_mark(&self, py: Python<'_>) -> PyResult<()> {
         let channel = self.0.channel();
         call::run(py, move || channel.step_mark())
     }
 
-    /// Begins peak and counters anew.
+    /// Resets the peak and the counters.
     fn reset_peak(&self, py: Python<'_>) -> PyResult<()> {
         let channel = self.0.channel();
         call::run(py, move || channel.reset_peak())
     }
 
-    /// Frees all that can be made again; the number of bytes. Tensors stay good.
+    /// Frees all values that can be computed again; returns the number of bytes. Tensors stay valid.
     fn evict_all(&self, py: Python<'_>) -> PyResult<usize> {
         let channel = self.0.channel();
         call::run(py, move || channel.evict_all())
     }
 
-    /// Ends the device: waits for its work, and every tensor of it is gone. Errors: all that failed and was not told yet.
+    /// Ends the device: waits for its work, and frees every tensor on it. Errors: those of failures that no call has
+    /// reported.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let channel = self.0.channel();
         call::run(py, move || channel.close())
@@ -270,14 +288,14 @@ impl PyDevice {
         call::run(py, move || channel.start_trace())
     }
 
-    /// What ran since, as a trace for Perfetto or chrome://tracing.
+    /// The work that ran since `_start_trace`, as a trace for Perfetto or chrome://tracing.
     fn _stop_trace(&self, py: Python<'_>) -> PyResult<String> {
         let channel = self.0.channel();
         Ok(call::run(py, move || channel.stop_trace())?.to_chrome_json().to_string())
     }
 
     fn __hash__(&self) -> usize {
-        // as `==`: channels of one device share its parts
+        // consistent with `==`: channels of one device share its kernels
         std::sync::Arc::as_ptr(self.0.kernels()).cast::<u8>() as usize
     }
 
@@ -287,7 +305,7 @@ impl PyDevice {
         Ok(self.stats(py)?.budget_bytes)
     }
 
-    /// Most bytes that were ever allocated at once. Waits for the device.
+    /// The most bytes that were allocated at once since the start or the last `reset_peak`. Waits for the device.
     #[getter]
     fn peak_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.stats(py)?.peak_bytes)

@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
 use remat::DType;
 
-/// The type of a tensor's elements: `remat.float32` and others. Two are equal if they are of one name; a name of NumPy's, or
-/// a NumPy dtype, may stand wherever one is asked for.
+/// The type of a tensor's elements: `remat.float32` and others. Two are equal if they have the same name. A NumPy name
+/// or dtype is accepted wherever a dtype is.
 ///
 /// >>> import remat
 /// >>> remat.float32, remat.float32.itemsize
@@ -36,7 +36,7 @@ pub(crate) const fn name(d: DType) -> &'static str {
     }
 }
 
-/// The dtype of a name: NumPy's, or the library's short one.
+/// The dtype of a name: NumPy's name, or the library's short one.
 pub(crate) fn of_name(text: &str) -> PyResult<DType> {
     let found = DType::ALL.into_iter().find(|d| name(*d) == text || d.name() == text);
     found.ok_or_else(|| {
@@ -45,7 +45,7 @@ pub(crate) fn of_name(text: &str) -> PyResult<DType> {
     })
 }
 
-/// What may stand for a dtype: one, its name, a NumPy dtype, or Python's `bool`, `int` and `float`.
+/// The dtype that an object stands for: a dtype, its name, a NumPy dtype, or Python's `bool`, `int` or `float`.
 pub(crate) fn extract(x: &Bound<'_, PyAny>) -> PyResult<DType> {
     if let Ok(d) = x.cast::<PyDType>() {
         return Ok(d.get().0);
@@ -64,7 +64,7 @@ pub(crate) fn extract(x: &Bound<'_, PyAny>) -> PyResult<DType> {
         if class.is(py.get_type::<PyFloat>()) {
             return Ok(DType::F32);
         }
-        // a scalar class of NumPy's, `numpy.float32`
+        // a scalar class of NumPy, such as `numpy.float32`
         return of_name(&class.name()?.to_string());
     }
     match x.getattr("name").and_then(|n| n.extract::<String>()) {

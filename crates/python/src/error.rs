@@ -1,8 +1,8 @@
 //! Errors of the library as exceptions, and exceptions that pass through the library.
 //!
-//! The classes are Python's (`remat._errors`), where each says of which built-in exception it is a kind. An exception that a
-//! Python function raises while the library calls it comes out as itself: it waits in the thread until the call that led to
-//! it ends.
+//! The classes are written in Python (`remat._errors`), each derived from a built-in exception. An exception that a
+//! Python function raises while the library calls it reaches the user unchanged: the thread keeps it until the call
+//! that led to it ends.
 
 use std::cell::RefCell;
 
@@ -22,20 +22,20 @@ pub(crate) fn begin() {
     drop(RAISED.take());
 }
 
-/// An exception of Python code that the library called, as the library's error.
+/// An exception of Python code that the library called, as an error of the library.
 pub(crate) fn raised(py: Python<'_>, e: PyErr) -> Error {
     let text = e.value(py).str().map_or_else(|_| e.to_string(), |s| s.to_string());
     RAISED.set(Some(e));
     Error::new(ErrorKind::Value, text)
 }
 
-/// As [`raised`], of code that a thread of the library calls: the exception travels in the error to whoever gets that.
+/// As [`raised`], for code that a thread of the library calls: the error carries the exception to whoever gets it.
 pub(crate) fn carried(py: Python<'_>, e: PyErr) -> Error {
     let text = e.value(py).str().map_or_else(|_| e.to_string(), |s| s.to_string());
     Error::new(ErrorKind::Value, text).with_source(e)
 }
 
-/// An error as an exception: that of Python code that the library called, if one ended this call.
+/// An error as an exception. If an exception of Python code that the library called ended this call, it is that one.
 pub(crate) fn exception(py: Python<'_>, e: &Error) -> PyErr {
     if let Some(raised) = RAISED.take() {
         return raised;
@@ -46,7 +46,7 @@ pub(crate) fn exception(py: Python<'_>, e: &Error) -> PyErr {
     made(py, e).unwrap_or_else(|_| PyRuntimeError::new_err(e.to_string()))
 }
 
-/// The value, or the error as an exception: for what needs no [`crate::call::run`].
+/// The value, or the error as an exception. For calls that do not need [`crate::call::run`].
 pub(crate) fn or_raise<T>(py: Python<'_>, r: remat::Result<T>) -> PyResult<T> {
     r.map_err(|e| exception(py, &e))
 }

@@ -1,4 +1,4 @@
-//! What the interpreter drops, above all when it ends.
+//! Drops of objects by the interpreter, above all when it ends.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::call;
 /// Set when the interpreter ends.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// Devices that Python opened, each with the process that did: a fork has none of their threads.
+/// Devices that Python opened, each with the number of the process that opened it: a fork has none of their threads.
 static OPEN: Mutex<Vec<(u32, WeakDevice)>> = Mutex::new(Vec::new());
 
 /// Notes a device that is closed when the interpreter ends.
@@ -23,8 +23,8 @@ pub(crate) fn opened(device: &Device) {
     open.push((process::id(), device.downgrade()));
 }
 
-/// Closes the devices that are open, those of ranks only if `with_ranks`, and waits for their work. What failed on each and nobody
-/// read, as text. If a signal ended a wait, this one or one before, no more are closed.
+/// Closes the open devices, those of ranks only if `with_ranks`, and waits for their work. Returns texts about failures
+/// that no call has reported. If a signal has ended a wait, here or before, the rest stay open.
 #[pyfunction]
 pub(crate) fn close_devices(py: Python<'_>, with_ranks: bool) -> Vec<String> {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
@@ -48,20 +48,22 @@ pub(crate) fn close_devices(py: Python<'_>, with_ranks: bool) -> Vec<String> {
     failures
 }
 
-/// How many devices were dropped before with failures that nobody read; each was told on stderr.
+/// The number of devices that were dropped before with failures that nobody read. Each of these failures was written to
+/// stderr.
 #[pyfunction]
 pub(crate) fn failures_of_dropped() -> usize {
     dropped_with_failures()
 }
 
-/// Says that the interpreter ends: what is queued then is waited for no more.
+/// Notes that the interpreter ends. From then on nothing waits for queued work.
 #[pyfunction]
 pub(crate) fn exiting() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// For what is about to be dropped by the interpreter: waits of its last owner let go of the interpreter's lock. If the interpreter
-/// ends, a device, or what else ends with care, is kept for ever: its last owner would wait for work whose results nobody can read.
+/// For objects that the interpreter is about to drop: a wait of the last owner releases the interpreter's lock. If the
+/// interpreter ends, a device or another object whose drop waits is kept for ever. Its last owner would wait for work
+/// whose results nobody can read.
 pub(crate) fn keep_at_exit<T>(what: impl FnOnce() -> T) {
     call::meets();
     if EXITING.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Files of tensors: safetensors, and what PyTorch's `torch.save` wrote.
+//! Files of tensors: safetensors, and files that PyTorch's `torch.save` wrote.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,7 +8,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use remat::nn::{
-    self, NameMap, TorchReader, TorchScalar, is_torch_file, load_weights as load_all, load_weights_partly,
+    self, Module, NameMap, TorchReader, TorchScalar, is_torch_file, load_weights as load_all, load_weights_partly,
 };
 use remat::types::{TensorsReader, write_safetensors};
 use remat::{Error, HostTensor, Result, Tensor};
@@ -19,9 +19,10 @@ use crate::device::PyDevice;
 use crate::nn::{State, named_report};
 use crate::tensor::{Output, extract_tensor};
 
-/// Writes tensors and text to a file of the safetensors format, which replaces the one there was when all of it is on the disk.
+/// Writes tensors and text to a file of the safetensors format. The new file replaces an old one only when all of it is
+/// on the disk.
 ///
-/// Errors: IoError; what made a tensor fail. The old file stays then.
+/// Errors: IoError; the failure of a tensor. The old file then stays.
 #[pyfunction]
 pub(crate) fn save_tensors(
     py: Python<'_>,
@@ -40,14 +41,14 @@ pub(crate) fn save_tensors(
     })
 }
 
-/// Puts bytes in the place of a file, in one step. The folder has to be there.
+/// Replaces a file by these bytes in one step. The folder must exist.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),
     };
     let mut builder = tempfile::Builder::new();
-    // as any file that a program makes, not for its owner alone; the user's mask still applies
+    // with the permissions of any new file, not those of a temporary one; the user's mask still applies
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file: NamedTempFile = builder.prefix(".remat.").tempfile_in(folder)?;
@@ -57,7 +58,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }
 
-/// What a file says beside its tensors.
+/// A value that a file has beside its tensors.
 enum Said {
     Text(String),
     Scalar(TorchScalar),
@@ -92,7 +93,8 @@ fn read_torch_file(path: &Path) -> Result<Read> {
 /// Names with values, as Python has them.
 type Items = Vec<(String, Py<PyAny>)>;
 
-/// The tensors of a file on a device, and what else it says. `kind` is `safetensors`, `torch`, or `auto`, which looks at the file.
+/// The tensors of a file on a device, and the other values of the file. `kind` is `safetensors`, `torch`, or `auto`,
+/// which looks at the file.
 #[pyfunction]
 pub(crate) fn load_tensors(
     py: Python<'_>,
@@ -119,12 +121,19 @@ pub(crate) fn load_tensors(
     Ok((tensors, said.into_iter().map(|(name, s)| Ok((name, s.object(py)?))).collect::<PyResult<_>>()?))
 }
 
-/// Names stay. The count that PyTorch's batch norms keep for a mode that is not here is not taken.
-const AS_THEY_ARE: &str = "{x*}num_batches_tracked -> -
-{x*} -> {x}";
+/// The count of batches that every batch norm of PyTorch keeps. A batch norm here has one only if its momentum is None.
+const BATCHES: &str = "num_batches_tracked";
 
-/// Replaces a module's state by a file's, all of it or nothing, without a second copy of the file on the device. `names` is a
-/// published layout or rules of names; none take names as they are.
+/// Names stay as they are. Counts of batches that the module does not have are left out.
+fn as_they_are(module: &State) -> Result<NameMap> {
+    let own = module.named_state().into_iter().map(|(name, _)| name).filter(|name| name.ends_with(BATCHES));
+    let mut rules: String = own.map(|name| format!("{name} -> {name}\n")).collect();
+    rules += &format!("{{x*}}{BATCHES} -> -\n{{x*}} -> {{x}}");
+    NameMap::parse(&rules)
+}
+
+/// Replaces a module's state by a file's, all of it or nothing, without a second copy of the file on the device.
+/// `names` is a published layout, or rules of names; without it names stay as they are.
 #[pyfunction]
 pub(crate) fn load_weights(
     py: Python<'_>,
@@ -137,7 +146,7 @@ pub(crate) fn load_weights(
     let module = module.get();
     let report = call::run(py, || {
         let names = match names {
-            None => NameMap::parse(AS_THEY_ARE)?,
+            None => as_they_are(module)?,
             Some(layout) if nn::models::published_names().any(|n| n == layout) => nn::models::names_of(layout)?,
             Some(rules) => NameMap::parse(rules)?,
         };

@@ -1,4 +1,4 @@
-//! What a budget must be and what fits one, for programs of Python.
+//! Searches for the smallest budget of a Python program, and for the largest batch within a budget.
 
 use pyo3::prelude::*;
 use remat::Result;
@@ -10,7 +10,8 @@ use remat::types::{BudgetShortfall, Error};
 use crate::call;
 use crate::device::PyDevice;
 
-/// What a program of Python came to on a dry device: it returns what a refusal said to suffice, or `None`.
+/// The outcome of a Python program on a dry device. The program returns `None`, or the bytes that would suffice
+/// according to the error that refused it.
 fn told(budget: Option<usize>, told: PyResult<Option<usize>>) -> PyResult<Result<()>> {
     Ok(match told? {
         None => Ok(()),
@@ -31,8 +32,8 @@ fn options(device: &PyDevice) -> DeviceOptions {
     device.0.options().clone()
 }
 
-/// The smallest budget under which `program(device)` gets through, on dry devices of these options, and takes at most `times` as
-/// long as without a budget.
+/// The smallest budget under which `program(device)` succeeds on dry devices of these options, and takes at most
+/// `times` as long as without a budget.
 #[pyfunction]
 pub(crate) fn smallest_budget(
     py: Python<'_>,
@@ -55,7 +56,7 @@ pub(crate) fn smallest_budget(
     Ok(found.bytes)
 }
 
-/// The largest batch with which `program(device, batch)` gets through under a budget; 0 if none does.
+/// The largest batch with which `program(device, batch)` succeeds under a budget; 0 if none does.
 #[pyfunction]
 pub(crate) fn largest_batch(
     py: Python<'_>,

@@ -1,7 +1,7 @@
 //! The line of Python that is running.
 //!
-//! Every operator asks, so that its error can name the line. What a place in a code object stands for is kept: the interpreter
-//! finds a line by going through all before it.
+//! Every operator asks for it, so that its error can name the line. The line of a place in a code object is cached,
+//! since the interpreter finds a line by walking through all lines before it.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -15,20 +15,20 @@ use remat::CallSite;
 /// Frames of files below this folder are the library's own, and are passed over.
 static LIBRARY: Mutex<Option<String>> = Mutex::new(None);
 
-/// Says where the package lies: an error names the line of the first frame outside of it.
+/// Sets the folder of the package. An error names the line of the first frame outside of it.
 #[pyfunction]
 pub(crate) fn set_library_folder(folder: String) {
     *LIBRARY.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder);
 }
 
-/// Whose line it is.
+/// The owner of a line.
 #[derive(Clone, Copy)]
 enum Line {
     Library,
     User(CallSite),
 }
 
-/// A place in a code object, which is kept so that its address stays its own.
+/// A place in a code object. Holding the code object keeps its address from being used again.
 struct Known {
     code: Py<PyAny>,
     instruction: c_int,
@@ -38,11 +38,11 @@ struct Known {
 const KNOWN: usize = 256;
 
 thread_local! {
-    /// The last places that were asked for, each where its key says.
+    /// The last places that were asked for, each at the index that `place` computes.
     static PLACES: RefCell<Vec<Option<Known>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The line of Python that is running: the innermost that is not the library's.
+/// The line of Python that is running: the innermost one outside the library.
 pub(crate) fn site(py: Python<'_>) -> Option<CallSite> {
     let mut frame = current(py)?;
     loop {
@@ -75,12 +75,13 @@ fn line(frame: &Bound<'_, PyAny>) -> Option<Line> {
         places.resize_with(KNOWN, || None);
         places[slot].replace(known)
     });
-    // a code object may run Python code as it goes: not while the places are borrowed
+    // dropping a code object may run Python code, so it happens when the places are not borrowed
     drop(replaced);
     Some(line)
 }
 
-/// Where a place is kept: instructions are two bytes or more, code objects 16.
+/// The index at which a place is cached. Instructions take at least two bytes and code objects at least 16, so low bits
+/// say nothing.
 fn place(code: usize, instruction: c_int) -> usize {
     ((code >> 4) ^ (code >> 12) ^ (instruction as usize >> 1)) % KNOWN
 }
@@ -100,13 +101,14 @@ fn looked_up(frame: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) -> Option<Line> 
 /// The frame of the innermost Python function, if there is one.
 #[allow(unsafe_code, reason = "the interpreter's own function; a call of `sys._getframe` takes five times as long")]
 fn current(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
-    // SAFETY: the interpreter is held, as `py` shows; what comes back is borrowed from it, or null.
+    // SAFETY: the interpreter's lock is held, as `py` shows. The result is a borrowed reference, or null.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
 }
 
 /// The code object of a frame.
 #[allow(unsafe_code, reason = "the interpreter's own function; an attribute takes three times as long")]
 fn code<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: the callers have frames alone: what `current` gives, and its `f_back`. What comes back is a reference of our own.
+    // SAFETY: the callers pass only frames: the result of `current`, and its `f_back`. The call returns a new
+    // reference.
     unsafe { Bound::from_owned_ptr_or_opt(frame.py(), ffi::PyFrame_GetCode(frame.as_ptr().cast()).cast()) }
 }

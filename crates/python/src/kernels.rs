@@ -1,4 +1,4 @@
-//! Kernels that Python functions compute: for operators of a device, in place of those that are there.
+//! Kernels that are Python functions, for a device to use in place of its own.
 
 use std::sync::Arc;
 
@@ -21,13 +21,14 @@ impl HostKernel for PyKernel {
     fn run(&self, op: &dyn Op, cx: &mut EvalCx<'_>) -> Result<()> {
         let description = op.to_json()?.to_string();
         let _callback = Callback::enter();
-        let ended = || Error::new(ErrorKind::Closed, "the interpreter has ended, whose function the kernel is");
+        let ended = || Error::new(ErrorKind::Closed, "the interpreter that runs the kernel's function has ended");
         Python::try_attach(|py| self.call(py, &description, cx).map_err(|e| error::carried(py, e))).ok_or_else(ended)?
     }
 }
 
 impl PyKernel {
-    /// Copies of the inputs go in, and copies of what the function wrote come out: nothing of the device outlives the call.
+    /// Passes copies of the inputs, and copies back the outputs that the function wrote. So nothing can point into the
+    /// device's memory after the call.
     fn call(&self, py: Python<'_>, op: &str, cx: &mut EvalCx<'_>) -> PyResult<()> {
         static RUN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let run =

@@ -1,11 +1,11 @@
 //! The compiled part of the Python package `remat`; `python/remat` is the part that its users see.
 //!
-//! What computes is bound, not written again: operators are rows of a generated table over the methods of
-//! [`remat::Tensor`], layers and optimisers are those of [`remat::nn`]. What is Python's habit and costs no time (defaults,
-//! two names of one argument, exceptions, attribute registration) is written in Python.
+//! Computation is bound to the library, not written again: operators are rows of a generated table over the methods of
+//! [`remat::Tensor`], and layers and optimisers are those of [`remat::nn`]. Python's conventions that cost no time are
+//! written in Python: defaults, second names of arguments, exceptions, the registration of attributes.
 //!
-//! Invariants: a call that may wait or compute goes through [`call::run`], which says which Python line asked, and lets go
-//! of the interpreter. No lock is held while Python code runs.
+//! Invariants: a call that may wait or compute goes through [`call::run`], which notes the Python line that made the
+//! call and releases the interpreter's lock. No lock of the library is held while Python code runs.
 #![deny(unsafe_code)]
 
 mod autograd;
@@ -80,7 +80,7 @@ mod _remat {
 
     use pyo3::prelude::*;
 
-    /// Adds what is made when the module is: the table of operators, and the dtypes.
+    /// Adds the objects that are made together with the module: the table of operators, and the dtypes.
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::ops::add_to(m)?;

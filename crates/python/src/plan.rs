@@ -1,4 +1,4 @@
-//! The planner for any graph: graphs and schedules are text in the form of the book's chapter on planning.
+//! The planner for any graph. Graphs and schedules are texts in the form that the book's chapter on planning describes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use remat::{Error, ErrorKind, Result};
 
 use crate::call;
 
-/// A longer search is a mistake; beyond it a clock may overflow.
+/// The longest search. A longer one is a mistake, and could overflow a clock.
 const LONGEST_SECONDS: f64 = 86_400.0;
 
 /// Bytes alive at once in a run without a budget, and the time of such a run. Errors: FormatError with the place.
@@ -24,7 +24,7 @@ pub(crate) fn plan_figures(py: Python<'_>, graph: &str) -> PyResult<(u64, u64)> 
     })
 }
 
-/// The schedule of a graph within a budget, or why there is none. The checker has replayed it.
+/// The schedule of a graph within a budget, which the checker has replayed, or the reason why there is none.
 #[pyfunction]
 pub(crate) fn plan_graph(
     py: Python<'_>,
@@ -50,8 +50,8 @@ pub(crate) fn plan_graph(
     })
 }
 
-/// Replays a schedule, on the graph that it carries unless another is given: arena bytes, time, executions, bytes moved.
-/// Errors: FormatError with the step.
+/// Replays a schedule on the graph that it carries, unless another one is given. Returns arena bytes, time, executions
+/// and bytes moved. Errors: FormatError with the step.
 #[pyfunction]
 #[pyo3(signature = (schedule, graph = None))]
 pub(crate) fn plan_check(py: Python<'_>, schedule: &str, graph: Option<&str>) -> PyResult<(u64, u64, usize, u64)> {

@@ -23,20 +23,20 @@ use crate::nn::State;
 use crate::ops::{Args, Row};
 use crate::tensor::extract_tensor;
 
-/// Ends MPI, if it runs: the interpreter ends, and what modules still hold is kept.
+/// Ends MPI, if it runs. The interpreter ends, and groups that modules still hold are never dropped.
 #[pyfunction]
 pub(crate) fn end_mpi() {
     #[cfg(feature = "mpi")]
     remat::nn::distributed::mpi::end();
 }
 
-/// The rank of this process and the number of ranks, as an MPI launcher's environment says.
+/// The rank of this process and the number of ranks, from the environment that an MPI launcher sets.
 #[pyfunction]
 pub(crate) fn launched_ranks(py: Python<'_>) -> PyResult<Option<(usize, usize)>> {
     call::run(py, launched)
 }
 
-/// True if ranks may be processes.
+/// True if this build supports ranks that are processes.
 #[pyfunction]
 pub(crate) fn has_mpi() -> bool {
     cfg!(feature = "mpi")
@@ -47,7 +47,8 @@ fn seconds(limit: f64) -> PyResult<Duration> {
         .map_err(|_| PyValueError::new_err(format!("limit is {limit}, must be seconds of at least 0")))
 }
 
-/// An exception on a rank as the library's error: whose fault it is decides which of several is told.
+/// An exception on a rank as an error of the library. Its kind says whether this rank or a peer failed, which decides
+/// which of several errors is reported.
 fn of_rank(py: Python<'_>, e: &PyErr) -> Error {
     let value = e.value(py);
     let is_peer = value.getattr("kind").and_then(|k| k.extract::<String>()).is_ok_and(|k| k == "peer");
@@ -55,8 +56,8 @@ fn of_rank(py: Python<'_>, e: &PyErr) -> Error {
     Error::new(if is_peer { ErrorKind::Peer } else { ErrorKind::Value }, text)
 }
 
-/// Calls `f` once for each of `size` ranks, on a thread of its own; what they gave, in order. Errors: that of the first rank that
-/// failed by itself.
+/// Calls `f` once for each of `size` ranks, each on a thread of its own. Returns the results in order. Errors: that of
+/// the first rank that failed by itself.
 #[pyfunction]
 pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64) -> PyResult<Vec<Py<PyAny>>> {
     let limit = seconds(limit)?;
@@ -83,7 +84,7 @@ pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64)
     let first = raised.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next();
     match (done, first) {
         (Err(_), Some(((_, rank), e))) => {
-            // which rank it was; exceptions that take no attributes go without
+            // notes the rank; an exception that takes no attributes goes without it
             let _ = e.value(py).setattr("rank", rank);
             Err(e)
         }
@@ -91,14 +92,14 @@ pub(crate) fn run_threads(py: Python<'_>, f: Py<PyAny>, size: usize, limit: f64)
     }
 }
 
-/// Calls `f` with all processes that the launcher started. If it raises, prints that, and ends all processes.
+/// Calls `f` in all processes that the launcher started. If it raises, prints the exception, and ends all processes.
 #[cfg(feature = "mpi")]
 #[pyfunction]
 pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<PyAny>> {
     use remat::nn::distributed::mpi;
     let limit = seconds(limit)?;
     let main = |ranks: Communicator| {
-        // what outlives MPI's end at the interpreter's would end it a second time; see `end_mpi`
+        // a group dropped after MPI has ended would end it a second time; see `end_mpi`
         std::mem::forget(ranks.clone());
         let group = ranks.clone();
         DEVICES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
@@ -110,7 +111,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
                 told
             })
         })?;
-        // what is queued calls MPI, which may end after this; a device that was closed has nothing queued
+        // queued work calls MPI, which may end after this; a closed device has no queued work
         for device in DEVICES.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default() {
             device.channel().sync().or_else(|e| if e.kind() == ErrorKind::Closed { Ok(()) } else { Err(e) })?;
         }
@@ -120,7 +121,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
     call::run(py, || mpi::run(limit, |_| 1, main))
 }
 
-/// Says how to get what this build lacks.
+/// The stand-in for a build without MPI: its error says how to get one.
 #[cfg(not(feature = "mpi"))]
 #[pyfunction]
 pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<PyAny>> {
@@ -132,7 +133,7 @@ pub(crate) fn run_mpi(py: Python<'_>, f: Py<PyAny>, limit: f64) -> PyResult<Py<P
     })
 }
 
-/// A group is the second argument of each.
+/// The second argument of every collective, a group.
 fn group(a: &Args<'_, '_>) -> PyResult<Communicator> {
     let x = a.any(1)?;
     let not = |_| PyTypeError::new_err("the group is a remat.distributed.Communicator");
@@ -197,7 +198,7 @@ const COLLECTIVES: &[Row] = &[
     }),
 ];
 
-/// The collective of that name: of a tensor, a group, and what else it takes.
+/// Runs the collective of that name on a tensor, a group, and its other arguments.
 #[pyfunction]
 pub(crate) fn collective(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
     let row = COLLECTIVES.iter().find(|row| row.0 == name);
@@ -242,7 +243,7 @@ impl NativeDataParallel {
         call::run(py, || self.0.backward(&loss))
     }
 
-    /// Passes are of this rank alone, until as many calls of `end_no_sync`.
+    /// From now on passes are not averaged over ranks, until `end_no_sync` was called as often as this.
     fn begin_no_sync(&self) {
         self.1.lock().unwrap_or_else(PoisonError::into_inner).push(self.0.no_sync());
     }
@@ -259,14 +260,15 @@ impl NativeDataParallel {
         call::run(py, || self.0.broadcast_buffers())
     }
 
-    /// How many buckets the gradients make.
+    /// The number of buckets for gradients.
     #[getter]
     fn buckets(&self, py: Python<'_>) -> usize {
         py.detach(|| self.0.buckets())
     }
 }
 
-/// Lets the batch norms of a module take their statistics over all ranks' batches, or over their own again; how many there are.
+/// Makes the batch norms of a module compute statistics over the batches of all ranks, or over their own rank's again.
+/// Returns the number of batch norms.
 #[pyfunction]
 pub(crate) fn set_norm_ranks(module: &Bound<'_, State>, group: Option<&Bound<'_, PyCommunicator>>) -> usize {
     synchronise_batch_norms(module.get(), group.map(|g| &g.get().0))

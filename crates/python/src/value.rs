@@ -1,7 +1,7 @@
-//! Options between Python and the library: dictionaries, lists, texts and numbers, as values of the form that serde reads.
+//! Options between Python and the library: dictionaries, lists, texts and numbers, as values that serde reads.
 //!
-//! Options of layers, optimisers, initialisers and schedules come so, and states of these: small, and read when something is made. No
-//! text is written and read again on the way.
+//! Options of layers, optimisers, initialisers and schedules take this form, and so do their states. They are small,
+//! and read once when an object is made. They are not written as text on the way.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The value of Python's `x`, with numbers of NumPy's, and tensors of one number, as numbers. Errors: ValueError for a number that is
-/// not finite, with the option's name; TypeError for what is no option.
+/// The value of the Python object `x`. NumPy numbers and tensors of one element count as numbers. Errors: ValueError
+/// for a number that is not finite, with the option's name; TypeError for an object that is no option.
 pub(crate) fn of_python(x: &Bound<'_, PyAny>) -> PyResult<Value> {
     read(x, None)
 }
@@ -26,7 +26,7 @@ fn read(x: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<Value> {
     }
     if x.is_instance_of::<PyInt>() {
         let whole = x.extract::<i64>().map(Value::from).or_else(|_| x.extract::<u64>().map(Value::from));
-        // one that fits no integer of the library's is told where it is read, as what it is about
+        // a number that fits no integer of the library goes on as a float: the reader of the option reports it by name
         return whole.or_else(|_| number(x.extract()?, name));
     }
     if x.is_instance_of::<PyFloat>() {
@@ -43,7 +43,7 @@ fn read(x: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<Value> {
         };
         return Ok(Value::Object(all.iter().map(entry).collect::<PyResult<Map<_, _>>>()?));
     }
-    // a number of NumPy's, or a tensor of one
+    // a NumPy number, or a tensor of one element
     let is_one = x.getattr("shape").is_ok_and(|s| s.cast::<PyTuple>().is_ok_and(|s| s.is_empty()));
     if is_one && x.hasattr("item")? {
         return read(&x.call_method0("item")?, name);
@@ -76,7 +76,7 @@ fn shown(x: f64) -> &'static str {
     }
 }
 
-/// The object of Python's for a value.
+/// The Python object for a value.
 pub(crate) fn to_python(py: Python<'_>, v: &Value) -> PyResult<Py<PyAny>> {
     match v {
         Value::Null => Ok(py.None()),
@@ -104,12 +104,12 @@ pub(crate) fn extract<T: DeserializeOwned>(x: &Bound<'_, PyAny>) -> PyResult<T> 
     serde_json::from_value(of_python(x)?).map_err(wrong_form)
 }
 
-/// The library's `x` as Python's.
+/// The library's `x` as a Python object.
 pub(crate) fn object(py: Python<'_>, x: &impl Serialize) -> PyResult<Py<PyAny>> {
     to_python(py, &serde_json::to_value(x).map_err(wrong_form)?)
 }
 
-/// For a value of another form than is needed.
+/// The error for a value of a wrong form.
 pub(crate) fn wrong_form(e: serde_json::Error) -> PyErr {
     PyValueError::new_err(e.to_string())
 }

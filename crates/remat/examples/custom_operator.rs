@@ -54,7 +54,7 @@ impl OpDef for Cube {
 }
 
 fn main() -> Result<()> {
-    let failures = remat::ops::testing::check_entry(&remat::ops::Entry::of::<Cube>());
+    let failures = remat::ops::testing::check_entry(&remat::ops::Entry::for_op::<Cube>());
     assert!(failures.is_empty(), "{failures:?}");
 
     let device = Device::cpu(DeviceOptions::default())?;

@@ -1,8 +1,8 @@
-//! What a budget that never binds costs a training step: the same steps without a budget and with one, in turns.
+//! The cost of a budget that never binds for a training step: the same steps without a budget and with one, in turns.
 //!
 //! A step is the forward and backward pass of a plain network of matrix products and `tanh`, with an update of every
-//! weight. Prints the least time, the lower tenth and quarter and the median of both, with their ratios: a neighbour on the
-//! machine only ever adds time, so what is lowest is disturbed least.
+//! weight. The bench prints the least time, the lower tenth and quarter, and the median of both, with their ratios.
+//! Other processes only ever add time, so the lowest figures are disturbed least.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use remat_types::{HostTensor, Result, SmallVec, smallvec};
 const LAYERS: usize = 6;
 /// Widths of the layers, each with a batch of half as many rows.
 const WIDTHS: [usize; 3] = [128, 256, 512];
-/// Few, so that neighbours run under one load of the machine and some of them undisturbed.
+/// Few steps, so that neighbouring runs see the same load of the machine, and some runs are undisturbed.
 const STEPS: usize = 2;
 /// For each width.
 const TIME: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ fn compare(width: usize) -> Result<()> {
     bound.steps()?;
     let start = Instant::now();
     while start.elapsed() < TIME {
-        // Whoever runs second finds warmer caches: they take turns at that, too.
+        // The second of the two finds warmer caches, so they take turns at that, too.
         if us[0].len().is_multiple_of(2) {
             us[0].push(free.steps()?);
             us[1].push(bound.steps()?);
@@ -97,7 +97,7 @@ impl Net {
             let dw = one(c, MatMul {}, [transposed(x)?, d.clone()])?;
             dy = one(c, MatMul {}, [d, transposed(self.weights[k].clone())?])?;
             let dw = one(c, Unary { f: UnaryFn::Tanh }, [dw])?;
-            // The only handle goes to the update, which then writes in place, as an optimiser's does.
+            // The only handle goes to the update, so the update writes in place, as an optimiser's does.
             let w = self.weights.remove(k);
             let new = c.update(Binary { f: BinaryFn::Sub }, smallvec![w, dw], &[Some(0)])?.swap_remove(0);
             c.commit(&new, Kind::Parameter)?;

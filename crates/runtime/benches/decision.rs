@@ -1,8 +1,8 @@
-//! Time of all that the worker does when something does not fit, from the reading of the queue to the last eviction, by the
-//! number of storages that could go. Compaction is not in it.
+//! Time of the worker's whole decision when something does not fit, from the reading of the queue to the last eviction,
+//! by the number of evictable storages. Compaction is not included.
 //!
-//! Prints quarters and the last hundredth of decisions of a program (see [`World`]) that waits for each of its commands, so
-//! that each is measured alone.
+//! Prints quarters and the last hundredth of the decisions of a program (see [`World`]). The program waits for each of
+//! its commands, so that each decision is measured alone.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use remat_types::{DType, HostTensor, Result, SmallVec};
 
 const COUNTS: [usize; 2] = [1_000, 10_000];
 const POLICIES: [PolicyKind; 3] = [PolicyKind::Window, PolicyKind::Dtr, PolicyKind::Upstream];
-/// Results that are made before they are read, of each four that fit.
+/// For each four results that fit, so many are made before they are read.
 const OF_FOUR: usize = 5;
 const TURNS: usize = 2;
 
@@ -53,24 +53,24 @@ struct Watched {
     us: Vec<f64>,
 }
 
-/// How results depend on each other.
+/// The dependencies among results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// Each on the one before.
+    /// Each result depends on the one before.
     Chain,
-    /// Each of a layer on two of the layer before.
+    /// Each result of a layer depends on two of the layer before.
     Layers,
 }
 
 const WIDTH: usize = 64;
 const LAYERS: usize = 40;
 const CHAIN: usize = 100;
-/// Bytes of a result come in so many sizes.
+/// The number of sizes of results.
 const SIZES: usize = 8;
 const UNIT_ELEMS: usize = 256;
 
-/// Parts of a program that are made one after the other, and each read in reverse when as many others have been made since as
-/// there are: a fifth of all results is not there.
+/// A program makes its parts one after the other. It reads each part in reverse once a full set of later parts has been
+/// made. A fifth of all results is evicted then.
 struct World {
     c: Channel,
     shape: Shape,
@@ -80,7 +80,7 @@ struct World {
 }
 
 impl World {
-    /// With room for about `count` results.
+    /// A world with room for about `count` results.
     fn new(shape: Shape, policy: PolicyKind, count: usize) -> Result<World> {
         let mean_bytes = UNIT_ELEMS * 4 * (SIZES + 1) / 2;
         let budget_bytes = Some(count * mean_bytes);

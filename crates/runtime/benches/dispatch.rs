@@ -1,9 +1,9 @@
-//! Cost of one op beside its kernel: an addition of four elements, on the caller's thread and end to end.
+//! The cost of one op beside its kernel: an addition of four elements, on the caller's thread and end to end.
 //!
-//! A batch is 10,000 additions. `caller` queues one while the worker is held, `worker` is the time in which the worker then
-//! runs it, and `end to end` both at once, until the caller's wait is over; all are divided by the batch. The least and the
-//! median of the rounds are printed: a batch is a mean of 10,000 already, and on a machine that others use the least is
-//! the figure to compare. An argument names the one set of options to run.
+//! A batch is 10,000 additions. `caller` is the time to queue one batch while the worker is held. `worker` is the time
+//! in which the worker then runs it. `end to end` is both at once, until the caller's wait is over. All times are
+//! divided by the size of the batch. The bench prints the least and the median of the rounds. A batch is a mean of
+//! 10,000 already, and on a shared machine the least is the figure to compare. An argument selects one set of options.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ fn input(c: &Channel) -> Result<Handle> {
     Ok(x)
 }
 
-/// The caller's time with the worker held, and the worker's with the caller waiting.
+/// The caller's time with the worker held, and the worker's time with the caller waiting.
 fn apart(c: &Channel) -> Result<(Duration, Duration)> {
     let x = input(c)?;
     let hold = c.pause()?;

@@ -1,5 +1,5 @@
-//! Time of one decision of each policy, by the number of candidates: the choice among given costs. What goes before and after
-//! it is in `decision.rs`.
+//! Time of one choice of each policy among given costs, by the number of candidates. `decision.rs` measures the whole
+//! decision.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use remat_runtime::{Candidate, PolicyKind, ScoredSegment, Segment, UnscannedBytes, choose};

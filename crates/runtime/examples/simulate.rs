@@ -1,8 +1,9 @@
-//! What each policy would do with a program under each budget.
+//! The behaviour of each policy with a program under each budget.
 //!
 //! `cargo run --release --example simulate -- recording.json` replays a recording that
-//! `remat plan WORK --eager --out FILE` wrote; with percentages (`75,50`) behind it, step by step, online and with plans. Without an argument it records a small residual
-//! network's training step on a dry device and replays that.
+//! `remat plan WORK --eager --out FILE` wrote. With percentages (`75,50`) behind it, it prints each step, online and
+//! with plans. Without an argument it records the training step of a small residual network on a dry device, and
+//! replays that.
 
 use remat_ops::linalg::MatMul;
 use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
@@ -58,7 +59,7 @@ fn table(name: &str, stream: &CommandStream) -> Result<()> {
     Ok(())
 }
 
-/// Prints what each step took, in thousandths of a step without a budget, online and with plans.
+/// Prints the time of each step, in thousandths of a step without a budget, online and with plans.
 fn steps(stream: &CommandStream, free: &Simulation, percents: &str) -> Result<()> {
     let thousandths = |s: &Simulation| -> Vec<u64> {
         s.step_ns.iter().zip(&free.step_ns).map(|(ns, free)| ns * 1000 / free.max(&1)).collect()

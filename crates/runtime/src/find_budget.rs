@@ -1,8 +1,9 @@
-//! What a budget must be, and what fits one, found by dry runs: a program runs over facts alone, on a device without memory.
+//! The search for a sufficient budget, and for what fits one, by dry runs. A program runs over facts alone, on a device
+//! without memory.
 //!
-//! Whether a program runs under a budget depends on its commands and the budget alone, so it does on a real device as on a dry
-//! one. The error of an operation that does not fit tells a budget for *that* operation; what the whole program needs only
-//! running all of it shows.
+//! Whether a program runs under a budget depends on its commands and the budget alone. So a dry device gives the same
+//! verdict as a real one. The error of an operation that does not fit names a budget for *that* operation. Only a run
+//! of the whole program shows what the whole program needs.
 
 use remat_types::{Error, ErrorKind, Result};
 
@@ -17,23 +18,23 @@ const PART: usize = 1024;
 /// The smallest budget under which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallestBudget {
-    /// The smallest budget, in bytes, under which a dry run got through, within the time if one was given.
+    /// The smallest budget, in bytes, under which a dry run succeeded, within the time limit if there was one.
     pub bytes: usize,
-    /// The largest budget, in bytes, that is known not to suffice, for memory, work or time; 0 if there is none.
+    /// The largest budget, in bytes, that is known not to suffice, because of memory, work or time; 0 if there is none.
     pub refused_bytes: usize,
     /// The peak in bytes of a run without a budget.
     pub peak_bytes: usize,
-    /// Dry runs that it took.
+    /// The number of dry runs that the search took.
     pub runs: u32,
 }
 
-/// True for the failures of a budget, the one told and those that follow from it.
+/// True for the failures of a budget: the reported one, and those that follow from it.
 fn is_budget(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned)
 }
 
-/// The peak in bytes of a program that runs on a dry device of these options. Errors: those of `program`; Budget if the options' budget
-/// does not suffice.
+/// The peak in bytes of a program on a dry device with these options. Errors: those of `program`; Budget if the budget
+/// of the options does not suffice.
 pub fn dry_peak_bytes(options: &DeviceOptions, program: impl FnOnce(&Device) -> Result<()>) -> Result<usize> {
     dry_stats(options, program).map(|stats| stats.peak_bytes)
 }
@@ -45,7 +46,7 @@ fn dry_stats(options: &DeviceOptions, program: impl FnOnce(&Device) -> Result<()
         channel.sync()?;
         channel.stats()
     });
-    // What failed beside the first error is not worth a word.
+    // Failures beside the first error need no report.
     let closed = channel.close();
     done.and_then(|stats| closed.map(|()| stats))
 }
@@ -54,14 +55,14 @@ fn under(options: &DeviceOptions, budget_bytes: Option<usize>) -> DeviceOptions 
     DeviceOptions { budget_bytes, spill: None, ..options.clone() }
 }
 
-/// The smallest budget under which a program runs, within a 1,024th of the peak that it has without one.
+/// The smallest budget under which a program runs, within a 1,024th of its peak without a budget.
 ///
-/// `program` is called with a dry device, each time anew, and does on it what is to fit: it makes the network and takes two
-/// training steps, say, for the first makes what the second finds. `options` are those of the device that it is to run on; their
-/// budget and their folder to spill to are not used.
+/// Each call of `program` gets a new dry device, and does on it everything that must fit. For example, it makes the
+/// network and takes two training steps, since the first step makes tensors that the second finds. `options` are those
+/// of the device on which it will run. Their budget and their spill folder are not used.
 ///
-/// Errors: those of `program` without a budget; Budget if it takes more than the limit of work even where all that it makes, and
-/// all that this is made of, would fit.
+/// Errors: those of `program` without a budget; Budget if the program exceeds the limit of work even with room for all
+/// of its tensors and for all inputs of their recomputation.
 ///
 /// ```
 /// # use remat_runtime::{DeviceOptions, smallest_budget};
@@ -81,11 +82,11 @@ pub fn smallest_budget(options: &DeviceOptions, program: impl FnMut(&Device) -> 
 
 /// As [`smallest_budget`], for a run that takes at most `times` as long as one without a budget.
 ///
-/// The times are estimated, with no plan followed, so a device that plans the steps that repeat takes less. A run near the
-/// smallest budget takes several times as long as one without a budget.
+/// The times are estimates, and no plan is followed. So a device that plans repeated steps takes less time. A run near
+/// the smallest budget takes several times as long as one without a budget.
 ///
-/// Errors: those of [`smallest_budget`]; Value if `times` is below 1 or no number; Budget if the run takes longer under its
-/// own peak.
+/// Errors: those of [`smallest_budget`]; Value if `times` is below 1 or no number; Budget if the run takes longer under
+/// its own peak.
 pub fn smallest_budget_within(
     options: &DeviceOptions,
     times: f64,
@@ -114,7 +115,7 @@ fn search(
     let at_peak = run(&under(options, Some(peak_bytes)));
     let (mut low, mut high, most, mut runs) = match at_peak {
         Ok(stats) => (0, peak_bytes, stats, 2),
-        // Under a budget a program also keeps what its results are made of, which may be more than it has without one.
+        // Under a budget a program also keeps the inputs of its recipes, which may take more than the peak without one.
         Err(e) if is_budget(&e) => {
             let recorded = DeviceOptions { always_record: true, ..under(options, None) };
             let bytes = run(&recorded)?.peak_bytes;
@@ -128,8 +129,8 @@ fn search(
         return Err(Error::new(ErrorKind::Budget, what));
     }
     let resolution = peak_bytes / PART + Alignment::HOST.bytes();
-    // What an error says to suffice: for a compiled step it does, for an operation it may. So every second try is in the middle.
-    // Where it does, one more try shows whether a little less does not.
+    // The budget that an error names suffices for a compiled step, and may suffice for an operation. So every second
+    // try bisects. If the named budget suffices, one more try shows whether slightly less does not.
     let (mut hint, mut is_last_hint) = (Some(most.least_budget_bytes + resolution), false);
     while high - low > resolution {
         let hinted = hint.take().filter(|b| (low + 1..high).contains(b));
@@ -153,10 +154,12 @@ fn search(
     Ok(SmallestBudget { bytes: high, refused_bytes: low, peak_bytes, runs })
 }
 
-/// The largest batch, up to `most`, with which a program runs under a budget of `budget_bytes`; `None` if not even 1 fits.
+/// The largest batch, up to `most`, with which a program runs under a budget of `budget_bytes`. `None` if not even 1
+/// fits.
 ///
-/// `program` is called with a dry device and the number of examples of a batch; otherwise as for [`smallest_budget`]. Takes it
-/// that what does not fit does not with a larger batch either. Errors: those of `program`, but of a budget.
+/// Each call of `program` gets a dry device and the number of examples of a batch; otherwise as for
+/// [`smallest_budget`]. The search assumes that a batch larger than one that does not fit does not fit either. Errors:
+/// those of `program`, except budget errors.
 pub fn largest_batch(
     options: &DeviceOptions,
     budget_bytes: usize,
@@ -169,7 +172,7 @@ pub fn largest_batch(
         Err(e) if is_budget(&e) => Ok(false),
         Err(e) => Err(e),
     };
-    // Twice as much each time, until it does not fit or is the most; then what lies between.
+    // Doubles the batch until it does not fit or is the most, and then bisects.
     let (mut low, mut high) = (0, 1);
     while high <= most && fits(high)? {
         if high == most {

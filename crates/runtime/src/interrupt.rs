@@ -1,8 +1,9 @@
-//! Waits beside a host language: they end early when its user presses Ctrl-C, and let go of its lock.
+//! Waits beside a host language. They end early when its user presses Ctrl-C, and release its lock.
 //!
-//! A wait that was ended leaves nothing half done: the worker runs on, its answer finds nobody, and device and tensors are as
-//! if the wait had not begun. So only waits for answers end early. A wait for room in the queue does not, which takes as long as
-//! an operation: what it was to send may be the second half of something. The check is a function pointer since it is kept for a thread, beyond any borrow.
+//! An interrupted wait leaves nothing half done: the worker runs on, its answer is dropped, and device and tensors are
+//! as if the wait had not begun. So only waits for answers end early. A wait for room in the queue does not, since its
+//! command may be the second half of something. It takes as long as an operation. The check is a function pointer,
+//! since a thread keeps it beyond any borrow.
 
 use std::cell::Cell;
 use std::sync::{Condvar, MutexGuard, PoisonError};
@@ -10,16 +11,16 @@ use std::time::Duration;
 
 use remat_types::{Error, Result};
 
-/// Asks whether waits of this thread are to end: the error that they end with.
+/// Asks whether waits of this thread must end. Gives the error with which they end.
 pub type Check = fn() -> Option<Error>;
 
-/// A wait asks so often; a person takes no notice of it.
+/// The period at which a wait asks. A person does not notice it.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Calls a function once, with the host language's lock let go of meanwhile.
+/// Calls a function once, while the host language's lock is released.
 pub type Aside = fn(&mut (dyn FnMut() + Send));
 
-/// A wait that is put off.
+/// A wait that is postponed.
 type Wait = Box<dyn FnOnce() + Send>;
 
 thread_local! {
@@ -28,16 +29,16 @@ thread_local! {
     static LATER: Cell<Option<Wait>> = const { Cell::new(None) };
 }
 
-/// Where a thread stands with the host language's lock.
+/// A thread's state with respect to the host language's lock.
 #[derive(Clone, Copy)]
 enum Lock {
-    /// It never met the host, or this is no host's process.
+    /// The thread never met the host, or the process has no host.
     Unknown,
     Held(Aside),
     Free,
 }
 
-/// Puts back what was there before, also when the function panics.
+/// Restores the former check, also when the function panics.
 struct Restore(Option<Check>);
 
 impl Drop for Restore {
@@ -46,35 +47,36 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f`, whose waits on this thread ask `check` every 50 ms, and end with its error if it gives one. It is called without
-/// a lock of the library's.
+/// Calls `f`. Waits of this thread within it call `check` every 50 ms, and end with the error that it gives, if any.
+/// `check` is called without a lock of the library.
 pub fn watched<T>(check: Check, f: impl FnOnce() -> T) -> T {
     let _restore = Restore(CHECK.replace(Some(check)));
     f()
 }
 
-/// Says that this thread holds the host language's lock whenever it comes here, but within [`without_lock`]; `aside` lets go of it for a
-/// wait. What only queues work keeps it, which is cheaper than to let go of it, and calls [`settle`] behind. That holds for what the
-/// host's collector drops as well: the last owner of a device waits for its work.
+/// Says that this thread holds the host language's lock whenever it enters the library, except within [`without_lock`].
+/// `aside` releases the lock for a wait. A call that only queues work keeps the lock, which is cheaper, and calls
+/// [`settle`] afterwards. The same holds when the host's collector drops a handle: the last owner of a device waits for
+/// its work.
 pub fn holds_lock(aside: Aside) {
     if matches!(LOCK.get(), Lock::Unknown) {
         LOCK.set(Lock::Held(aside));
     }
 }
 
-/// Runs `f`, for which the caller has let go of the host's lock.
+/// Calls `f`. The caller has released the host's lock.
 pub fn without_lock<T>(f: impl FnOnce() -> T) -> T {
     let _restore = RestoreLock(LOCK.replace(Lock::Free));
     f()
 }
 
-/// Runs `f`, for which the caller has taken the host's lock again.
+/// Calls `f`. The caller has taken the host's lock again.
 pub fn with_lock<T>(aside: Aside, f: impl FnOnce() -> T) -> T {
     let _restore = RestoreLock(LOCK.replace(Lock::Held(aside)));
     f()
 }
 
-/// Puts back what was there before.
+/// Restores the former state of the lock.
 struct RestoreLock(Lock);
 
 impl Drop for RestoreLock {
@@ -83,8 +85,9 @@ impl Drop for RestoreLock {
     }
 }
 
-/// Runs what waits, without the host language's lock. To be called without a lock of the library's, and `f` returns without one:
-/// who takes the host's lock with one in hand waits for a thread that waits for that one.
+/// Calls `f`, which waits, without the host language's lock. The caller must hold no lock of the library, and `f` must
+/// return without one. Otherwise the thread would take the host's lock while another thread, which has that lock, waits
+/// for the library's.
 pub fn aside<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     let Lock::Held(aside) = LOCK.get() else { return f() };
     let _restore = RestoreLock(LOCK.replace(Lock::Free));
@@ -94,9 +97,10 @@ pub fn aside<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     y
 }
 
-/// Keeps a wait for [`settle`] if this thread holds the host language's lock: true. Such a thread may hold a lock of the library's as
-/// well, where it asks for room in the queue, and who lets go of the host's lock must hold none. So it waits behind the call, not
-/// within it. A wait that was kept before is replaced: of a call the last one counts, which for one device is for the same room.
+/// Keeps a wait for [`settle`] and gives true, if this thread holds the host language's lock. Such a thread may also
+/// hold a lock of the library when it asks for room in the queue, and a thread that releases the host's lock must hold
+/// none. So it waits after the call, not within it. A new wait replaces a kept one: all waits of a call for one device
+/// are for the same room.
 pub fn put_off(wait: impl FnOnce() + Send + 'static) -> bool {
     let holds = matches!(LOCK.get(), Lock::Held(_));
     if holds {
@@ -105,14 +109,14 @@ pub fn put_off(wait: impl FnOnce() + Send + 'static) -> bool {
     holds
 }
 
-/// Waits for what was put off, aside. To be called without a lock of the library's.
+/// Performs the postponed wait, aside. The caller must hold no lock of the library.
 pub fn settle() {
     if let Some(wait) = LATER.take() {
         aside(wait);
     }
 }
 
-/// Waits on `changed` for a while, or without end if nobody watches; true if it is time to ask.
+/// Waits on `changed`: for one period if the thread is watched, and otherwise without end. True if it is time to ask.
 pub fn wait<'m, T>(changed: &Condvar, guard: MutexGuard<'m, T>) -> (MutexGuard<'m, T>, bool) {
     if CHECK.get().is_none() {
         return (changed.wait(guard).unwrap_or_else(PoisonError::into_inner), false);
@@ -121,7 +125,7 @@ pub fn wait<'m, T>(changed: &Condvar, guard: MutexGuard<'m, T>) -> (MutexGuard<'
     (guard, over.timed_out())
 }
 
-/// Errors: that with which this thread's waits are to end. To be called without a lock.
+/// Errors: the error with which this thread's waits must end. The caller must hold no lock.
 pub fn ask() -> Result<()> {
     CHECK.get().and_then(|check| check()).map_or(Ok(()), Err)
 }

@@ -1,8 +1,8 @@
-//! Everything of Remat that owns memory or threads: the arena, devices, the asynchronous eager channel,
+//! The parts of Remat that own memory or threads: the arena, devices, the asynchronous eager channel,
 //! rematerialisation, the profiler.
 //!
-//! A [`Device`] is a value: two of them in one process know nothing of each other. Its worker thread owns all state;
-//! channels send it commands.
+//! A [`Device`] is a value: two devices in one process are independent. A device's worker thread owns all of its state,
+//! and channels send commands to it.
 
 pub mod compile;
 mod eager;
@@ -29,7 +29,7 @@ pub use remat_device::{
 pub mod tracing {
     pub use crate::eager::trace::{
         GraphBreak, Guard, HostInput, TraceResults, Traced, fail, guard, has_ended, host_input, host_value, is_tracing,
-        random_key, refuse, size, size_of, state, suspended, trace, trace_body,
+        random_key, refuse, size, size_of, state, trace, trace_body,
     };
 }
 

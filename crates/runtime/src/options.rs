@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AsyncLevel {
-    /// `apply` returns when the op has run; its error is the call's error.
+    /// `apply` returns when the op has run, and gives the op's error.
     Sync,
-    /// `apply` returns when the op has its memory and is queued on the device: budget errors are the call's errors.
+    /// `apply` returns when the op has its memory and is queued on the device, and gives budget errors.
     Launched,
-    /// `apply` returns at once; errors are reported at the next fetch or sync.
+    /// `apply` returns at once. Errors come with the next fetch or sync.
     #[default]
     Full,
 }
 
-/// Which rule chooses what to evict.
+/// The rule that chooses storages to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyKind {
@@ -32,64 +32,66 @@ pub enum PolicyKind {
     Upstream,
 }
 
-/// Whether steps that repeat under a budget are planned, and then follow their plans.
+/// Whether steps that repeat under a budget are planned and then follow their plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Foresight {
-    /// No: what to evict is decided when room is needed.
+    /// Steps are not planned. Evictions are decided when room is needed.
     Off,
-    /// On a thread beside the steps, for a share of the time that they take. A dry device, whose figures must not depend
-    /// on when a thread is ready, does not plan.
+    /// A thread plans beside the steps, for a share of their time. A dry device does not plan: its figures must not
+    /// depend on when a thread is ready.
     #[default]
     Beside,
-    /// At the step mark, which waits, by rounds of search instead of time: what is followed from when on does not depend
-    /// on the clock.
+    /// The step mark plans, and waits for the plan. The search is limited by rounds, not by time, so the step from
+    /// which a plan is followed does not depend on the clock.
     AtOnce,
 }
 
 /// Options of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Bytes the device may ever use; `None` for as much as the machine has. Default: `None`.
+    /// The most bytes that the device may use; `None` for as much as the machine has. Default: `None`.
     pub budget_bytes: Option<usize>,
-    /// Bytes of host memory that staging buffers may use on a device whose memory is not the host's; on the CPU they count
-    /// against `budget_bytes`. Default: `None`, for as much as the machine has.
+    /// The most bytes of host memory for staging buffers, on a device whose memory is not the host's. On the CPU they
+    /// count against `budget_bytes`. Default: `None`, for as much as the machine has.
     pub host_budget_bytes: Option<usize>,
     /// Compute threads, the worker included; at least 1. Default: the number of cores.
     pub threads: usize,
-    /// Commands that may wait before a caller is held back. Default: 1024.
+    /// The most commands that wait in the queue. A caller that queues more waits. Default: 1024.
     pub queue_capacity: usize,
     /// Default: [`AsyncLevel::Full`].
     pub async_level: AsyncLevel,
-    /// Compute small integer values that the host knows on the host. Default: true.
+    /// Computes small integer values that the host knows on the host. Default: true.
     pub host_compute: bool,
-    /// Run an op for which the device has no kernel on the host, with copies there and back, which
-    /// [`crate::Stats::host_fallback_ops`] counts; else that is an error of kind Device. The copies lie beside the budget, in
-    /// host memory. Default: false.
+    /// Runs an op without a kernel on the device on the host, with copies there and back.
+    /// [`crate::Stats::host_fallback_ops`] counts such ops. Otherwise the op is an error of kind Device. The copies lie
+    /// in host memory, beside the budget. Default: false.
     pub host_fallback: bool,
-    /// Keep recipes without a budget too, so that `drop_value` and a later budget can use them. Default: false.
+    /// Keeps recipes without a budget too, so that `drop_value` and a later budget can use them. Default: false.
     pub always_record: bool,
     /// Default: [`PolicyKind::Window`].
     pub policy: PolicyKind,
     /// Default: [`Foresight::Beside`].
     pub foresight: Foresight,
-    /// Where compiled functions, and eager steps that follow a plan, may copy what does not fit, if the plan says that this
-    /// costs less than computing it again. A device that cannot ([`crate::Backend::open_spill`]) computes it again. Default:
-    /// `None`.
+    /// The folder to which compiled functions, and eager steps that follow a plan, may spill values. They do so if the
+    /// plan says that this costs less than recomputation. A device that cannot spill ([`crate::Backend::open_spill`])
+    /// recomputes. Default: `None`.
     pub spill: Option<SpillTo>,
-    /// The ranks of a distributed program, of which this device is one's. The updates of an optimiser's step are made on all of
-    /// them or on none: before the first one they agree that all can be made. Default: `None`.
+    /// The ranks of a distributed program; this device belongs to one of them. All ranks make the updates of an
+    /// optimiser's step, or none does: before the first update they agree that all can be made. Default: `None`.
     pub ranks: Option<Communicator>,
-    /// Where memory is short, the schedule of a step may run operators again so many times as often as the program asks for one;
-    /// what would take more is refused as an error of kind Budget. Counted, never timed: the same program is refused in every run.
-    /// With what ran before a step went over to its schedule, it runs at most three times as many. Default: 8.
+    /// The limit of recomputation where memory is short: the schedule of a step may recompute so many operators for
+    /// each operator that the program asks for. A command that would take more is refused with an error of kind Budget.
+    /// Operators are counted and not timed, so the same program is refused in every run. Including the recomputation
+    /// before a step turned to its schedule, a step runs at most three times as many. Default: 8.
     pub recompute_limit: u32,
-    /// Kernels that the program brings along, each for a kind of device: in place of those that are there, or for ops of its own.
-    /// What passes compute ahead, and small values on the caller's thread, are computed by the ops' own kernels. Default: none.
+    /// Kernels that the program supplies, each for a kind of device. They replace the device's kernels, or serve ops of
+    /// the program's own. Values that passes compute ahead, and small values on the caller's thread, still use the ops'
+    /// own kernels. Default: none.
     pub kernels: KernelRegistry,
 }
 
-/// What a process can address on the machines there are: the most that a budget can be.
+/// The most that a process can address on today's machines. A budget cannot be larger.
 const BUDGET_MAX_BYTES: u64 = 1 << 47;
 
 /// Errors: Value for a budget that no machine can have.

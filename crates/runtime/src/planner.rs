@@ -1,28 +1,30 @@
-//! Planning beside the runs: one thread for one plan, and the rules of when, for how long, and which plan stays.
+//! Planning beside the runs: one thread for one plan, and the rules for when to plan, for how long, and which plan
+//! stays.
 //!
-//! Work that repeats runs at first without a plan, or under one for estimated times. Once it has been timed it is planned on
-//! a thread beside its runs, and the better plan of two stays. That holds for steps of eager programs
-//! (`eager/step_planner/cache.rs`) and for compiled graphs (`compile/graph.rs`); where they differ is data, a [`Rule`].
+//! Repeated work first runs without a plan, or under a plan for estimated times. Once it has been timed, a thread plans
+//! it beside its runs, and the better of two plans stays. That holds for steps of eager programs
+//! (`eager/step_planner/cache.rs`) and for compiled graphs (`compile/graph.rs`). Their difference is data, a [`Rule`].
 //!
-//! The thread has no part of a device and ends by its limit of time, so nobody waits for it: a planner that is dropped, or
-//! told to stop, abandons the plan that is under way. Without a thread the plan that is there stays, which is as right.
+//! The thread uses no part of a device and ends by its time limit, so no other thread waits for it. A planner that is
+//! dropped or stopped abandons the plan in progress. If no thread can be started, the present plan stays, which is as
+//! correct.
 
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
-/// The share of the time of some work that planning beside it may take: the planner's thread shares the cores with the work,
-/// which is slower by up to this share meanwhile.
+/// The share of the time of some work that planning beside it may take. The planner's thread shares the cores with the
+/// work, which meanwhile is slower by up to this share.
 pub(crate) const SHARE: f64 = 0.1;
 
 /// When work is planned, for how long, and which of two plans stays.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    /// Runs before it is planned beside them.
+    /// The number of runs before the first planning.
     pub(crate) first: u32,
-    /// Planned again at every doubling of its runs; otherwise once.
+    /// Plans again whenever the number of runs has doubled; otherwise plans once.
     pub(crate) repeats: bool,
-    /// The part of the time of the runs since the last plan that a plan may take, and never more than the planner takes by
-    /// default; `None` for as much as that.
+    /// The part of the time of the runs since the last plan that a plan may take. A plan never takes more than the
+    /// planner's default. `None` for that default.
     pub(crate) share: Option<f64>,
     /// Of two plans that promise the same, the newer one stays.
     pub(crate) prefers_newer: bool,
@@ -37,14 +39,14 @@ impl Rule {
     }
 }
 
-/// What came of a plan that was under way.
+/// The state of a plan in progress.
 #[derive(Debug)]
 pub(crate) enum Progress<P> {
-    /// Nothing is under way.
+    /// No plan is in progress.
     Idle,
-    /// It is not finished.
+    /// The plan is not finished.
     Running,
-    /// It is there, once.
+    /// The finished plan. It is given once.
     Made(P),
 }
 
@@ -53,9 +55,9 @@ pub(crate) enum Progress<P> {
 pub(crate) struct Planner<P> {
     rule: &'static Rule,
     runs: u32,
-    /// Runs at which it is planned next; `None` for never.
+    /// The number of runs at which the next planning is due; `None` for never.
     due: Option<u32>,
-    /// Time of the runs since it was planned last.
+    /// Time of the runs since the last planning.
     since_ns: u64,
     job: Option<Receiver<P>>,
 }
@@ -71,7 +73,7 @@ impl<P: Send + 'static> Planner<P> {
         self.since_ns = self.since_ns.saturating_add(ns);
     }
 
-    /// Takes the plan that was under way, if it is finished.
+    /// Takes the plan in progress, if it is finished.
     pub(crate) fn poll(&mut self) -> Progress<P> {
         let progress = match self.job.as_ref().map(Receiver::try_recv) {
             Some(Ok(made)) => Progress::Made(made),
@@ -82,22 +84,22 @@ impl<P: Send + 'static> Planner<P> {
         progress
     }
 
-    /// True if it should be planned now.
+    /// True if planning is due.
     pub(crate) fn is_due(&self) -> bool {
         self.job.is_none() && self.due.is_some_and(|due| self.runs >= due)
     }
 
-    /// True if no plan is under way or to come.
+    /// True if no plan is in progress or will follow.
     pub(crate) fn is_done(&self) -> bool {
         self.job.is_none() && self.due.is_none()
     }
 
-    /// Abandons the plan that is under way, and makes no other.
+    /// Abandons the plan in progress, and makes no other.
     pub(crate) fn stop(&mut self) {
         (self.job, self.due) = (None, None);
     }
 
-    /// Counts a plan as begun; gives its limit of time, beside the planner's own.
+    /// Counts a plan as begun. Gives its time limit, beside the planner's own.
     fn next(&mut self) -> Option<Duration> {
         let limit = self.rule.share.map(|share| Duration::from_nanos(self.since_ns).mul_f64(share));
         self.due = self.rule.repeats.then(|| self.runs.saturating_mul(2));
@@ -110,7 +112,7 @@ impl<P: Send + 'static> Planner<P> {
         let limit = self.next();
         let (send, receive) = channel();
         let job = move || {
-            // It may have been abandoned meanwhile.
+            // The plan may have been abandoned meanwhile.
             let _ = send.send(make(limit));
         };
         self.job = std::thread::Builder::new().name(self.rule.thread.to_owned()).spawn(job).is_ok().then_some(receive);

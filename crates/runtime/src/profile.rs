@@ -1,4 +1,4 @@
-//! Recording of what happened when, in the Chrome trace event format that Perfetto opens.
+//! Recording of events with their times, in the Chrome trace event format, which Perfetto opens.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,11 +35,11 @@ pub struct Trace {
     pub(crate) memory: Vec<(u64, usize)>,
     pub(crate) budget: Option<usize>,
     pub(crate) dropped: u64,
-    /// Where events go as soon as there are enough of them.
+    /// The writer that takes events as soon as there are enough of them.
     sink: Option<TraceSink>,
 }
 
-/// Events after which a recording that is kept in memory stops growing: about a quarter of a gigabyte of them.
+/// The number of events at which a recording in memory stops growing: they take about a quarter of a gigabyte.
 const MAX_EVENTS: usize = 2_000_000;
 
 /// Events that are written at once.
@@ -51,7 +51,7 @@ impl Trace {
         Trace { sink: Some(sink), ..Trace::default() }
     }
 
-    /// Writes what there is, if there is where to.
+    /// Writes the events to the sink, if there is one.
     fn write(&mut self) {
         if let Some(sink) = &self.sink {
             sink.write(self.spans.iter().map(span_event).chain(self.memory.iter().map(memory_event)));
@@ -66,7 +66,7 @@ impl Trace {
         }
     }
 
-    /// Writes the rest, and the end. Errors (Io): what could not be written.
+    /// Writes the remaining events and the end. Errors (Io): a failed write.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.write();
         self.sink.take().map_or(Ok(()), |sink| sink.finish(self.budget, self.dropped))
@@ -103,8 +103,8 @@ impl Trace {
         self.spans.is_empty()
     }
 
-    /// The trace in Chrome's trace event format (JSON object form): times in microseconds, one lane each for
-    /// dispatch, execution, recomputation, evictions and the collectives that ran beside, and a counter of the bytes in use.
+    /// The trace in Chrome's trace event format (JSON object form). Times are in microseconds. Dispatch, execution,
+    /// recomputation, evictions and collectives have a lane each, and a counter shows the bytes in use.
     pub fn to_chrome_json(&self) -> Value {
         let spans = self.spans.iter().map(span_event);
         let events: Vec<Value> = lane_events().chain(spans).chain(self.memory.iter().map(memory_event)).collect();
@@ -136,15 +136,15 @@ fn memory_event(&(at, bytes): &(u64, usize)) -> Value {
     json!({ "ph": "C", "name": "memory", "pid": 1, "ts": us(at), "args": { "in use": bytes } })
 }
 
-/// A trace that is written while it is recorded, in the form of [`Trace::to_chrome_json`]: it takes no memory that grows, and of a
-/// program that ends in the middle the events until then are there, which readers of traces take.
+/// A trace that is written while it is recorded, in the form of [`Trace::to_chrome_json`]. Its memory does not grow. If
+/// the program ends in the middle, the events until then are in the file, and readers of traces accept that.
 #[derive(Clone)]
 pub(crate) struct TraceSink(Arc<Mutex<Sink>>);
 
 struct Sink {
     out: Box<dyn Write + Send>,
     is_first: bool,
-    /// Why nothing is written any more.
+    /// The reason that nothing more is written.
     failed: Option<io::Error>,
 }
 

@@ -1,4 +1,4 @@
-//! Figures for people and programs: where the bytes were at the peak, what was evicted and recomputed.
+//! Figures for people and programs: the holders of the bytes at the peak, evictions, and recomputation.
 
 mod display;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use remat_device::ArenaFigures;
 
-/// What a tensor's bytes are for.
+/// The purpose of a tensor's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -20,7 +20,7 @@ pub enum Kind {
     Activation,
     /// Scratch memory of a running op.
     Workspace,
-    /// What the user put on the device.
+    /// Data that the user put on the device.
     Data,
     /// Host buffers that are charged against the budget.
     Staging,
@@ -52,14 +52,14 @@ impl Kind {
     }
 }
 
-/// How much is used of a kind of memory beside the device's.
+/// The use of a kind of memory other than the device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
-    /// The most that may be used.
+    /// The most bytes that may be used.
     pub budget_bytes: Option<u64>,
     /// Used now.
     pub in_use_bytes: u64,
-    /// The most that was ever used at once.
+    /// The most bytes that were used at once.
     pub peak_bytes: u64,
 }
 
@@ -68,7 +68,7 @@ impl MemoryUse {
         MemoryUse { budget_bytes, ..MemoryUse::default() }
     }
 
-    /// Uses so many bytes more. False, and nothing is used, where the budget has no room for them.
+    /// Uses so many bytes more. False if the budget has no room for them; nothing is used then.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         let in_use = self.in_use_bytes.saturating_add(bytes);
         if self.budget_bytes.is_some_and(|budget| in_use > budget) {
@@ -100,26 +100,26 @@ pub struct OpTime {
     pub op: String,
     /// How often it ran.
     pub count: u64,
-    /// Time that took.
+    /// The time of those runs.
     pub time_ns: u64,
 }
 
-/// Counters of a device since it was opened or [`reset`](crate::Channel::reset_peak).
+/// Counters of a device since it was opened, or since the last [`reset`](crate::Channel::reset_peak).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// The budget in force.
     pub budget_bytes: Option<usize>,
     /// Allocated now.
     pub in_use_bytes: usize,
-    /// Allocated now for what nothing can make again.
+    /// Bytes allocated now for leaves, which cannot be recomputed.
     pub fixed_bytes: usize,
-    /// Most that was ever allocated at once.
+    /// The most bytes that were allocated at once.
     pub peak_bytes: usize,
     /// Address range that the arena may use now.
     pub reserved_bytes: usize,
     /// Largest free range.
     pub largest_free_bytes: usize,
-    /// Allocated but not asked for.
+    /// Bytes allocated beyond the requested ones.
     pub padding_bytes: usize,
     /// Tensors with a live handle.
     pub tensors: usize,
@@ -141,71 +141,72 @@ pub struct Stats {
     pub host_fallback_ns: u64,
     /// Bytes they copied, there and back.
     pub host_fallback_bytes: u64,
-    /// Times that the host waited for a device that goes on by itself, without the program's asking for a value or for the end of
-    /// its work; `None` of a device that runs each command at once.
+    /// How often the host waited for an asynchronous device, not counting requests for a value or for the end of the
+    /// work. `None` for a device that runs each command at once.
     #[serde(default)]
     pub host_waits: Option<u64>,
-    /// Time in which collectives of several ranks ran beside the ops, other ranks waited for.
+    /// Time in which collectives of several ranks ran beside the ops, including waits for other ranks.
     #[serde(default)]
     pub communication_ns: u64,
-    /// Time of that in which the device waited for them.
+    /// The part of that time in which the device waited for them.
     #[serde(default)]
     pub exposed_communication_ns: u64,
-    /// Host memory of staging buffers, on a device whose memory is not the host's; on others they count as the device's.
+    /// Host memory of staging buffers, on a device whose memory is not the host's. On other devices they count as the
+    /// device's memory.
     #[serde(default)]
     pub pinned_host: Option<MemoryUse>,
     /// The spill file of eager steps, if there is one.
     #[serde(default)]
     pub spill_file: Option<MemoryUse>,
-    /// Storages evicted for room.
+    /// Storages that were evicted to make room.
     pub evictions: u64,
-    /// Bytes evicted for room.
+    /// Bytes that were evicted to make room.
     pub evicted_bytes: u64,
-    /// Bytes that plans had copied to the spill file.
+    /// Bytes that were copied to the spill file, as plans asked.
     pub spilled_bytes: u64,
     /// Bytes that were copied back.
     pub fetched_bytes: u64,
     /// Time that commands waited for those copies.
     pub spill_wait_ns: u64,
-    /// Why nothing is copied to the spill file any more.
+    /// The reason that nothing more is copied to the spill file.
     pub spill_failure: Option<String>,
-    /// Times it was chosen what to evict.
+    /// How often a policy chose storages to evict.
     pub decisions: u64,
-    /// Time they took, the reading of the queue included.
+    /// Time of those choices, including the reading of the queue.
     pub policy_ns: u64,
-    /// Commands for which everything was evicted that could be, since memory did not suffice otherwise.
+    /// Commands for which everything evictable was evicted, since memory did not suffice otherwise.
     pub canonical_runs: u64,
-    /// Times all blocks were moved together.
+    /// How often the arena was compacted.
     pub compactions: u64,
-    /// Bytes they moved.
+    /// Bytes that compactions moved.
     pub compacted_bytes: u64,
-    /// A budget under which every command so far surely runs, whatever is evicted when: each can be made from nothing but what
-    /// cannot be made again.
+    /// A budget under which every command so far surely runs, whatever is evicted when: the inputs of each command can
+    /// be recomputed from leaves alone within it.
     pub sufficient_budget_bytes: usize,
-    /// The most bytes of inputs, outputs and scratch memory that any one command had beside what cannot be made again.
+    /// The most bytes of inputs, outputs and scratch memory that any one command had beside leaves.
     pub largest_op_bytes: usize,
-    /// The most that any one command pinned and needed at once. Of a program that keeps results, a smaller budget may run it: it lets
-    /// leaves go that nobody names.
+    /// The most bytes that any one command pinned and needed at once. A smaller budget may still run a program that
+    /// keeps results: under it, unnamed leaves are released.
     pub least_budget_bytes: usize,
     /// Plans that were made for steps that repeat.
     pub steps_planned: u64,
     /// Steps that ran to their end as planned.
     pub steps_followed: u64,
-    /// Steps that began as one plan has it and went on as another has it.
+    /// Steps that began under one plan and went on under another.
     pub steps_switched: u64,
-    /// Steps that began as planned and went on without a plan.
+    /// Steps that began under a plan and went on without one.
     pub steps_abandoned: u64,
-    /// Time that planning took, beside the steps.
+    /// Time of planning, beside the steps.
     pub planning_ns: u64,
-    /// Time of the ops of the last followed step as its plan says.
+    /// Time of the ops of the last followed step, as its plan says.
     pub planned_step_ns: u64,
-    /// The same without what runs again.
+    /// The same without recomputation.
     pub planned_base_ns: u64,
-    /// No plan within the budget takes less, as the planner proved.
+    /// A lower bound of that time: the planner proved that no plan within the budget takes less.
     pub planned_bound_ns: u64,
-    /// The same as it was measured.
+    /// The same time as it was measured.
     pub followed_step_ns: u64,
-    /// Allocations of followed steps that did not get the place that was planned.
+    /// Allocations of followed steps that did not get their planned places.
     pub misplaced: u64,
 }
 
@@ -219,7 +220,7 @@ impl Stats {
     }
 }
 
-/// Where the bytes and the milliseconds went; shown, a table for people.
+/// The figures of a device's memory and time. Its display is a table for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReport {
     /// The counters.
@@ -228,9 +229,9 @@ pub struct MemoryReport {
     pub peak_by_kind: Vec<HolderBytes>,
     /// Bytes at the peak by the op that made them, largest first.
     pub peak_by_op: Vec<HolderBytes>,
-    /// What was recomputed, most time first.
+    /// The ops that were recomputed, the most time first.
     pub recomputed: Vec<OpTime>,
-    /// What ran on the host for want of a kernel, most time first.
+    /// The ops that ran on the host for want of a kernel, the most time first.
     #[serde(default)]
     pub on_host: Vec<OpTime>,
 }

@@ -1,10 +1,10 @@
 //! An executable bound to memory of its own: a run is a list of kernel calls and nothing else.
 //!
 //! On a device an executable is one command: its operands are tensors with handles, recipes and a queue. A [`Session`]
-//! has none of these. It holds inputs, states, outputs and workspace in memory that it takes once, from the system or
-//! from an allocator of the user, and its runs take nothing from the heap.
+//! has none of these. It takes memory for inputs, states, outputs and workspace once, from the system or from the
+//! user's allocator. Its runs take nothing from the heap.
 //!
-//! Every address is formed anew in each run from the blocks' present addresses, so an allocator may move what it lent
+//! Each run forms every address anew from the present addresses of the blocks. So an allocator may move its memory
 //! between runs.
 
 mod body;
@@ -32,16 +32,17 @@ use remat_device::program::ValueView;
 /// How a session takes its memory.
 #[derive(Clone, Default)]
 pub struct SessionOptions {
-    /// Where memory comes from; unless set, from anonymous mappings with huge pages where the system grants them.
+    /// The source of the memory. Unless set, anonymous mappings, with huge pages where the system grants them.
     pub allocate: Option<Allocate>,
-    /// A workspace shared with other sessions: they wait for each other, and take the bytes of the largest instead of all.
-    /// Not for runs in parts, whose values stay in the workspace between them.
+    /// A workspace shared with other sessions. The sessions wait for each other, and it takes the bytes of the largest
+    /// one. It does not serve runs in parts: their values stay in the workspace between parts.
     pub workspace: Option<Workspace>,
-    /// Takes the workspace when the session is made and writes to every page of its memory, so that no run pays for page
-    /// faults. Otherwise the workspace is taken by the first run.
+    /// Takes the workspace when the session is made, and writes to every page of its memory, so that no run pays for
+    /// page faults. Otherwise the first run takes the workspace.
     pub prefault: bool,
-    /// The device that runs are commands of: what the session was given is copied there for each run, and what comes out is copied back.
-    /// Its arena has the workspace and stays within its budget; constants stay there. Unless set, the calling thread computes.
+    /// The device that executes the runs. Each run copies the session's inputs and states there, and its results back.
+    /// The workspace lies in the device's arena and within its budget; constants stay on the device. Unless set, the
+    /// calling thread computes.
     pub device: Option<Device>,
 }
 
@@ -60,7 +61,7 @@ impl fmt::Debug for SessionOptions {
 
 /// See the module's note. States are zero until [`Session::set_state`] says otherwise.
 pub struct Session {
-    /// `None` while the session's thread has it.
+    /// `None` while the session's thread owns it.
     body: Option<Box<Body>>,
     thread: Option<Runner>,
 }
@@ -80,8 +81,8 @@ impl Session {
         Session::with(exe, &SessionOptions::default())
     }
 
-    /// [`Session::new`] with options. Errors: Io without memory; those of the user's allocator; Value for an executable in parts with a
-    /// shared workspace or on a device, and for one that was compiled for another device.
+    /// [`Session::new`] with options. Errors: Io without memory; those of the user's allocator. Value for an executable
+    /// in parts with a shared workspace or on a device, and for an executable that was compiled for another device.
     pub fn with(exe: Arc<Executable>, options: &SessionOptions) -> Result<Session> {
         Ok(Session { body: Some(Box::new(Body::new(exe, options)?)), thread: None })
     }
@@ -91,14 +92,14 @@ impl Session {
         self.body.as_deref_mut().ok_or_else(running)
     }
 
-    /// What it runs. Errors (Value): running.
+    /// The executable that it runs. Errors (Value): running.
     pub fn executable(&mut self) -> Result<&Arc<Executable>> {
         Ok(&self.body()?.exe)
     }
 
-    /// Runs another plan from now on ([`CompiledGraph`](crate::compile::CompiledGraph) makes one): inputs, states, outputs and
-    /// callbacks stay. Errors (Value), and nothing changes: an executable of another graph or number of threads, one of them
-    /// in parts; running.
+    /// Runs another plan from now on, such as a new one of a [`CompiledGraph`](crate::compile::CompiledGraph). Inputs,
+    /// states, outputs and callbacks stay. Errors (Value), after which nothing has changed: the executable is of
+    /// another graph or number of threads, or one of the two is in parts; running.
     pub fn replan(&mut self, exe: Arc<Executable>) -> Result<()> {
         self.body()?.replan(exe)
     }
@@ -108,21 +109,21 @@ impl Session {
         Ok(self.body()?.bytes())
     }
 
-    /// Gives the workspace's memory back; the next run takes it again. Values of parts that have run are lost with it, so
-    /// the next part to run is the first. Errors (Value): running.
+    /// Gives the workspace's memory back. The next run takes it again. A run in parts loses its values, so its next
+    /// part is the first. Errors (Value): running.
     pub fn release_workspace(&mut self) -> Result<()> {
         self.body()?.release_workspace();
         Ok(())
     }
 
-    /// The bytes of input `i`, to be written before a run. Errors (Value): no such input; running.
+    /// The bytes of input `i`, for writing before a run. Errors (Value): no such input; running.
     pub fn input_mut(&mut self, i: usize) -> Result<&mut [u8]> {
         let b = self.body()?;
         check_index("input", i, b.exe.graph().inputs().len())?;
         b.x_bytes(i)
     }
 
-    /// The elements of input `i`, to be written before a run. Errors (Value): no such input; another type; running.
+    /// The elements of input `i`, for writing before a run. Errors (Value): no such input; another type; running.
     pub fn input_as_mut<T: Storage>(&mut self, i: usize) -> Result<&mut [T]> {
         let b = self.body()?;
         check_index("input", i, b.exe.graph().inputs().len())?;
@@ -142,8 +143,8 @@ impl Session {
         Ok(())
     }
 
-    /// The bytes of state `i`: its version before the first run, or after the last that succeeded. Errors (Value): no
-    /// such state; running.
+    /// The bytes of state `i`: its version before the first run, or after the last run that succeeded. Errors (Value):
+    /// no such state; running.
     pub fn state_mut(&mut self, i: usize) -> Result<&mut [u8]> {
         let b = self.body()?;
         check_index("state", i, b.exe.graph().states().len())?;
@@ -167,8 +168,8 @@ impl Session {
         Ok(())
     }
 
-    /// What the last run gave as output `j`: zeros before the first, and what was there before if the output went into
-    /// the caller's memory. Errors (Value): no such output; running.
+    /// Output `j` of the last run. It is zero before the first run. A run that wrote the output into the caller's
+    /// memory leaves the earlier value here. Errors (Value): no such output; running.
     pub fn output(&mut self, j: usize) -> Result<ValueView<'_>> {
         let b = self.body()?;
         check_index("output", j, b.exe.graph().outputs().len())?;
@@ -180,18 +181,18 @@ impl Session {
         self.body()?.run_all()
     }
 
-    /// [`Session::run`] with outputs in the caller's memory: kernels write there, nothing is copied. `None` leaves an
-    /// output in the session's memory.
+    /// [`Session::run`] with outputs in the caller's memory: kernels write there, and nothing is copied. `None` leaves
+    /// an output in the session's memory.
     ///
     /// Errors: also Value for memory of another size than the output's, or not aligned to its dtype.
     pub fn run_into(&mut self, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
         self.body()?.run_into(outputs)
     }
 
-    /// Runs part `k`; see [`ExecutableOptions::parts`](super::ExecutableOptions::parts). Its inputs must be there by then,
-    /// those of later parts need not.
+    /// Runs part `k`; see [`ExecutableOptions::parts`](super::ExecutableOptions::parts). The inputs of part `k` must be
+    /// set by then; those of later parts need not be.
     ///
-    /// Errors: Value if `k` is not the next part, after which the first part is next; those of the ops, likewise.
+    /// Errors: Value if `k` is not the next part; those of the ops. After an error the first part is next.
     pub fn run_part(&mut self, k: usize) -> Result<()> {
         self.body()?.run_part(k)
     }
@@ -202,8 +203,8 @@ impl Session {
         self.begin(None)
     }
 
-    /// [`Session::start`] that calls `ended` on the session's thread when [`Session::wait`] would not wait any more, whether the
-    /// run succeeded or not: what an asynchronous caller is woken by.
+    /// [`Session::start`] that calls `ended` on the session's thread once [`Session::wait`] would no longer block,
+    /// whether the run succeeded or not. An asynchronous caller is woken by it.
     pub fn start_with(&mut self, ended: impl FnOnce() + Send + 'static) -> Result<()> {
         self.begin(Some(Box::new(ended)))
     }
@@ -225,7 +226,7 @@ impl Session {
         self.body.is_none()
     }
 
-    /// Waits for the run that [`Session::start`] began, and gives its error, once. Nothing if none was begun.
+    /// Waits for the run that [`Session::start`] began, and gives its error once. Does nothing if no run was begun.
     pub fn wait(&mut self) -> Result<()> {
         let (Some(thread), None) = (&self.thread, &self.body) else { return Ok(()) };
         let (body, result) =
@@ -234,32 +235,34 @@ impl Session {
         result
     }
 
-    /// Calls `f` at the start of every run from now on, on the thread that runs: before inputs are read, so that it may give them by a
-    /// way of its own. A call that is refused before a run starts (memory of another size, another part than the next) does not call
-    /// it. A run in parts starts with the first. If `f` panics nothing runs. Errors (Value): running.
+    /// Calls `f` at the start of every run from now on, on the thread that runs. `f` may write the inputs by means of
+    /// its own: the run reads them afterwards. A call that is refused before a run starts (memory of another size, a
+    /// part out of turn) does not call `f`. A run in parts starts with its first part. If `f` panics, nothing runs.
+    /// Errors (Value): running.
     pub fn on_start(&mut self, f: impl FnMut() + Send + 'static) -> Result<()> {
         self.body()?.hooks.on_start(f);
         Ok(())
     }
 
-    /// Calls `f` once for every run that started, on the thread that runs, when its outputs are there or with the error that ended it,
-    /// before [`Session::wait`] returns. A run in parts finishes with its last, with an error, or when what it has is given up.
-    /// If `f` panics, outputs are there all the same. Errors (Value): running.
+    /// Calls `f` once for every run that started, on the thread that runs and before [`Session::wait`] returns: when
+    /// the outputs are ready, or with the error that ended the run. A run in parts finishes with its last part, with an
+    /// error, or when it is given up. If `f` panics, the outputs are ready all the same. Errors (Value): running.
     pub fn on_finish(&mut self, f: impl FnMut(RunResult<'_>) + Send + 'static) -> Result<()> {
         self.body()?.hooks.on_finish(f);
         Ok(())
     }
 
-    /// Calls `f` with output `j` in every run as soon as it is there, on the thread that runs. Errors (Value): no such
-    /// output; running.
+    /// Calls `f` with output `j` in every run as soon as it is computed, on the thread that runs. Errors (Value): no
+    /// such output; running.
     pub fn on_output(&mut self, j: usize, f: impl FnMut(ValueView<'_>) + Send + 'static) -> Result<()> {
         let b = self.body()?;
         check_index("output", j, b.exe.graph().outputs().len())?;
         b.watch_output(j, Box::new(f))
     }
 
-    /// Calls `f` with a value of the executable's graph in every run as soon as it is there. Errors (Value): a value
-    /// that no call gives (an input, a constant, a view); a session on a device, whose values are elsewhere; running.
+    /// Calls `f` with a value of the executable's graph in every run as soon as it is computed. Errors (Value): a value
+    /// that no call gives (an input, a constant, a view); a session on a device, whose memory the host does not read;
+    /// running.
     pub fn on_value(&mut self, v: ValueId, f: impl FnMut(ValueView<'_>) + Send + 'static) -> Result<()> {
         self.body()?.watch_value(v, Box::new(f))
     }

@@ -68,7 +68,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Drops an entry where it lies.
+    /// Drops an entry in place.
     pub(crate) fn remove(&mut self, key: Key<T>) {
         if let Some(entry @ Some(_)) = self.entries.get_mut(key.0 as usize) {
             *entry = None;
@@ -76,7 +76,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// A copy, in which keys name the same and new ones will be the same.
+    /// A copy in which keys name the same entries. New keys will be the same, too.
     pub(crate) fn map(&self, copy: impl Fn(&T) -> T) -> Slab<T> {
         Slab { entries: self.entries.iter().map(|e| e.as_ref().map(&copy)).collect(), vacant: self.vacant.clone() }
     }

@@ -1,4 +1,4 @@
-//! What several test modules share.
+//! Parts that several test modules share.
 
 /// SplitMix64.
 pub(crate) struct Rng(pub(crate) u64);

@@ -9,12 +9,13 @@ mod frame;
 mod recorded;
 mod rows;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use remat_ops::{Apply, OpRef};
 use remat_runtime::{Channel, Device, Handle, tracing};
+use remat_types::context::Mode;
 use remat_types::{
     CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scalar, Scope, Shape, SmallVec, for_dtype,
 };
@@ -28,23 +29,19 @@ pub(crate) use rows::{keep_rows, mark_lookup};
 
 use crate::Tensor;
 
-thread_local! {
-    static NO_GRAD: Cell<u32> = const { Cell::new(0) };
-}
-
 /// While this value lives, its thread records nothing.
 pub struct NoGrad(std::marker::PhantomData<*const ()>);
 
 /// Stops recording on this thread until the returned value is dropped.
 #[must_use]
 pub fn no_grad() -> NoGrad {
-    NO_GRAD.with(|n| n.set(n.get() + 1));
+    Mode::Unrecorded.replace(Mode::Unrecorded.depth() + 1);
     NoGrad(std::marker::PhantomData)
 }
 
 impl Drop for NoGrad {
     fn drop(&mut self) {
-        NO_GRAD.with(|n| n.set(n.get() - 1));
+        Mode::Unrecorded.replace(Mode::Unrecorded.depth().saturating_sub(1));
     }
 }
 
@@ -58,18 +55,18 @@ pub struct Recording {
 /// part of its forward pass again, and the backward pass of that.
 #[must_use]
 pub fn recording() -> Recording {
-    Recording { before: NO_GRAD.replace(0), _own_thread: std::marker::PhantomData }
+    Recording { before: Mode::Unrecorded.replace(0), _own_thread: std::marker::PhantomData }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        NO_GRAD.set(self.before);
+        Mode::Unrecorded.replace(self.before);
     }
 }
 
 /// True unless this thread is within [`no_grad`].
 pub fn is_recording() -> bool {
-    NO_GRAD.with(|n| n.get() == 0)
+    !Mode::Unrecorded.is_on()
 }
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {

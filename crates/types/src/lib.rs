@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod byte_size;
+pub mod context;
 mod dtype;
 mod error;
 mod fact;

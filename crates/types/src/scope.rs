@@ -1,18 +1,12 @@
 //! Named parts of a program, and where in it they were asked for.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+
+use crate::context;
 
 mod site;
 
 pub use site::{CallSite, intern};
-
-thread_local! {
-    /// Names of the scopes this thread is in, each with its parents: `block1.conv`.
-    static SCOPES: RefCell<Vec<Arc<str>>> = const { RefCell::new(Vec::new()) };
-    /// Where the outermost call into a library was made.
-    static SITE: Cell<Option<CallSite>> = const { Cell::new(None) };
-}
 
 /// A named part of a program, for errors, reports and traces; ends when dropped.
 pub struct Scope {
@@ -25,7 +19,7 @@ pub struct Scope {
 impl Scope {
     /// Enters a scope within the thread's current one.
     pub fn enter(name: &str) -> Scope {
-        SCOPES.with_borrow_mut(|s| {
+        context::with_scopes(|s| {
             let full = s.last().map_or_else(|| name.to_owned(), |p| format!("{p}.{name}"));
             s.push(full.into());
         });
@@ -35,7 +29,7 @@ impl Scope {
     /// Enters a scope by its full name, whatever the thread's current one is: for work that belongs to an earlier part, as
     /// the backward pass of a layer does.
     pub fn again(full: Arc<str>) -> Scope {
-        SCOPES.with_borrow_mut(|s| s.push(full));
+        context::with_scopes(|s| s.push(full));
         Scope { has_name: true, has_site: false, _thread: std::marker::PhantomData }
     }
 
@@ -54,12 +48,12 @@ impl Scope {
 
     /// The full name of the thread's current scope.
     pub fn current() -> Option<Arc<str>> {
-        SCOPES.with_borrow(|s| s.last().cloned())
+        context::with_scopes(|s| s.last().cloned())
     }
 
     /// Where the outermost library call was made that this thread is in.
     pub(crate) fn site() -> Option<CallSite> {
-        SITE.get()
+        context::site()
     }
 }
 
@@ -74,20 +68,20 @@ pub struct Callback {
 impl Callback {
     /// Begins such code.
     pub fn enter() -> Callback {
-        Callback { outer: SITE.take(), _thread: std::marker::PhantomData }
+        Callback { outer: context::replace_site(None), _thread: std::marker::PhantomData }
     }
 }
 
 impl Drop for Callback {
     fn drop(&mut self) {
-        SITE.set(self.outer);
+        context::replace_site(self.outer);
     }
 }
 
 fn claim(site: CallSite) -> bool {
-    let is_first = SITE.get().is_none();
+    let is_first = context::site().is_none();
     if is_first {
-        SITE.set(Some(site));
+        context::replace_site(Some(site));
     }
     is_first
 }
@@ -95,10 +89,10 @@ fn claim(site: CallSite) -> bool {
 impl Drop for Scope {
     fn drop(&mut self) {
         if self.has_name {
-            SCOPES.with_borrow_mut(|s| s.pop());
+            context::with_scopes(|s| s.pop());
         }
         if self.has_site {
-            SITE.set(None);
+            context::replace_site(None);
         }
     }
 }

@@ -8,9 +8,9 @@
     >>> xp.sum(x, axis=0).tolist()
     [4.0, 6.0]
 
-Names are those of the standard, and so are arguments, defaults and dtypes of results; the package's own functions have NumPy's
-habits, and PyTorch's names beside them. Arrays are the package's tensors, with devices, budgets and gradients. What is left out,
-complex numbers and the transforms that give them, is listed in the book with reasons.
+Names, arguments, defaults and dtypes of results are those of the standard. The package's own functions follow NumPy,
+and have PyTorch's names too. Arrays are the package's tensors, with devices, budgets and gradients. Complex numbers,
+and transforms that return them, are left out; the book lists them with reasons.
 """
 from math import e, inf, nan, pi
 

@@ -18,10 +18,11 @@ Number = Union[bool, int, float]
 def asarray(
     obj: Any, /, *, dtype: Optional[dtype] = None, device: Optional[Device] = None, copy: Optional[bool] = None
 ) -> Tensor:
-    """An array of a number, nested sequences of numbers, another array, or what has `__dlpack__`.
+    """An array from a number, nested sequences of numbers, another array, or an object with `__dlpack__`.
 
-    Python's floats become float32 and integers int64. Errors: ValueError with `copy=False` for what is not an array here already;
-    ValueError for ragged sequences; TypeError for what holds no numbers, complex ones included.
+    Python's floats become float32 and integers int64. Errors: ValueError with `copy=False` for an object that is not
+    already an array of this library; ValueError for ragged sequences; TypeError for data without numbers, and for
+    complex numbers.
 
     >>> from remat import array_api as xp
     >>> xp.asarray([[1, 2], [3, 4]], dtype=xp.int8).tolist()
@@ -40,7 +41,7 @@ def asarray(
 
 
 def from_dlpack(x: Any, /, *, device: Optional[Device] = None, copy: Optional[bool] = None) -> Tensor:
-    """An array with a copy of what lies behind `__dlpack__`.
+    """An array with a copy of the data of an object that has `__dlpack__`.
 
     Errors: BufferError with `copy=False`, since bytes belong to their device, and for data that are not on the host.
 
@@ -54,7 +55,7 @@ def from_dlpack(x: Any, /, *, device: Optional[Device] = None, copy: Optional[bo
 
 
 def full(shape: Shape, fill_value: Number, *, dtype: Optional[dtype] = None, device: Optional[Device] = None) -> Tensor:
-    """One number everywhere; without a dtype that of the number: bool, int64 or float32.
+    """An array with one number everywhere. Without a dtype it has that of the number: bool, int64 or float32.
 
     >>> from remat import array_api as xp
     >>> xp.full((2, 2), 7).tolist()
@@ -84,7 +85,7 @@ def ones(shape: Shape, *, dtype: Optional[dtype] = None, device: Optional[Device
 
 
 def empty(shape: Shape, *, dtype: Optional[dtype] = None, device: Optional[Device] = None) -> Tensor:
-    """Zeros: there is no memory here whose content is left to chance.
+    """Zeros. This library never gives memory with arbitrary content.
 
     >>> from remat import array_api as xp
     >>> xp.empty(2).shape
@@ -94,7 +95,7 @@ def empty(shape: Shape, *, dtype: Optional[dtype] = None, device: Optional[Devic
 
 
 def full_like(x: Tensor, /, fill_value: Number, *, dtype: Optional[dtype] = None, device: Optional[Device] = None) -> Tensor:
-    """One number in the shape of `x`, whose dtype and device it takes if none is given.
+    """One number in the shape of `x`. Dtype and device are those of `x` unless given.
 
     >>> from remat import array_api as xp
     >>> xp.full_like(xp.ones(2), 3).tolist()
@@ -142,7 +143,8 @@ def arange(
     dtype: Optional[dtype] = None,
     device: Optional[Device] = None,
 ) -> Tensor:
-    """`start, start + step, ..` before `stop`; from 0 if only one number is given. Of no elements if `stop` lies the other way.
+    """`start, start + step, ..` before `stop`; from 0 if only one number is given. The array is empty if `stop` lies in
+    the other direction.
 
     Integers give int64, floats float32. Errors: ValueError for a step of 0.
 
@@ -202,10 +204,10 @@ def eye(
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> List[Tensor]:
-    """The coordinates of a grid over vectors: arrays of one shape, of which each varies along one axis.
+    """The coordinates of a grid over vectors: arrays of one shape. Each varies along one axis.
 
-    The first two axes are those of the second and the first vector, or with `indexing="ij"` each its own. Errors: ValueError for
-    another rank than 1, and another name.
+    The first two axes belong to the second and the first vector. With `indexing="ij"` axes have the order of the
+    vectors. Errors: ValueError for another rank than 1, and another name.
 
     >>> from remat import array_api as xp
     >>> [g.tolist() for g in xp.meshgrid(xp.arange(2), xp.arange(3))]

@@ -12,7 +12,7 @@ __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 FLOATS = (float32, float64)
-# what the package has beside the standard's dtypes
+# dtypes of the package that are not in the standard
 MORE_FLOATS = (float16, bfloat16)
 
 _KINDS: Dict[str, Tuple[dtype, ...]] = {
@@ -40,10 +40,10 @@ def of_kind(kind: str) -> Tuple[dtype, ...]:
 
 
 def isdtype(dtype: dtype, kind: Any) -> bool:
-    """True if a dtype is of a kind: a dtype, one of the standard's names of kinds, or any of a tuple of them.
+    """True if a dtype is of a kind. A kind is a dtype, one of the standard's names of kinds, or a tuple of these.
 
     Names are "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating" and "numeric".
-    Errors: ValueError for another name; TypeError for what is no dtype.
+    Errors: ValueError for another name; TypeError for an object that is no dtype.
 
     >>> from remat import array_api as xp
     >>> xp.isdtype(xp.int8, "integral"), xp.isdtype(xp.float32, ("bool", xp.float64))
@@ -70,7 +70,8 @@ def _dtype_of(x: Any) -> dtype:
 
 
 def can_cast(from_: Union[dtype, Tensor], to: dtype, /) -> bool:
-    """True if a dtype goes to another by the standard's promotion: within its kind, to one that holds all of its values.
+    """True if the standard's promotion leads from a dtype to another: within its kind, to one that holds all of its
+    values.
 
     >>> from remat import array_api as xp
     >>> xp.can_cast(xp.int8, xp.int16), xp.can_cast(xp.int64, xp.uint64), xp.can_cast(xp.int8, xp.float64)
@@ -81,10 +82,10 @@ def can_cast(from_: Union[dtype, Tensor], to: dtype, /) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Union[Tensor, Scalar, dtype]) -> dtype:
-    """The dtype of an expression over arrays, dtypes and Python's numbers, of which at least one has a dtype.
+    """The dtype of an expression over arrays, dtypes and Python's numbers. At least one of them must have a dtype.
 
-    A number takes the dtype of what stands beside it; a float beside integers makes float32, which the standard leaves open.
-    Errors: ValueError if nothing has a dtype.
+    A number takes the dtype of the arrays beside it. A float beside integers makes float32; the standard leaves this
+    open. Errors: ValueError if nothing has a dtype.
 
     >>> from remat import array_api as xp
     >>> xp.result_type(xp.int8, xp.uint8), xp.result_type(xp.ones(1), 2)
@@ -108,7 +109,7 @@ def result_type(*arrays_and_dtypes: Union[Tensor, Scalar, dtype]) -> dtype:
 
 
 def astype(x: Tensor, dtype: dtype, /, *, copy: bool = True, device: Optional[Device] = None) -> Tensor:
-    """The elements as another dtype. `copy=False` gives `x` itself where nothing changes.
+    """The elements in another dtype. With `copy=False` the result is `x` itself if nothing changes.
 
     Floats become integers by truncation, and saturate.
 

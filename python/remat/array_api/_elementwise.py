@@ -1,7 +1,7 @@
 """Functions of each element.
 
-Most are the package's operators with the standard's domain: what has no meaning for a kind of dtype is a TypeError, and what the
-standard defines for integers and the operators do not (`floor`, `isnan`) is filled in.
+Most are the package's operators with the standard's domain. A kind of dtype for which a function has no meaning is a
+TypeError. Functions that the standard defines for integers, but the operators do not, are filled in (`floor`, `isnan`).
 """
 import operator
 from typing import Any, Callable, Optional, Union
@@ -122,7 +122,7 @@ def _next_up(x: Tensor) -> Tensor:
     phi = unit * (1 + 2 * unit)
     size = abs(x)
     far = x + size * phi
-    # between, where the step is a subnormal number: in numbers that are larger by a power of two
+    # if the step is a subnormal number, compute with numbers that are larger by a power of two
     large = x * (1 / unit)
     between = (large + abs(large) * phi) * unit
     step = _t["where_cond"](size < least / unit, x + least, between)
@@ -136,12 +136,12 @@ def _nextafter(x: Tensor, to: Tensor) -> Tensor:
     x, to = _t["cast"](x, of), _t["cast"](to, of)
     up, down = _next_up(x), -_next_up(-x)
     limits = finfo(of)
-    # from infinity, whose differences are no numbers
+    # steps from infinity: differences with it are no numbers
     infinite = _t["is_inf"](x)
     up = _t["where_cond"](infinite, _t["where_cond"](x < 0, _like(x, limits.min), x), up)
     down = _t["where_cond"](infinite, _t["where_cond"](x > 0, _like(x, limits.max), x), down)
     y = _t["where_cond"](x < to, up, _t["where_cond"](x > to, down, to + (x - x) * 0))
-    # equal numbers give the second one, with its sign
+    # for equal numbers the result is the second one, with its sign
     return _t["where_cond"](x == to, to.broadcast_to(y.shape), y)
 
 
@@ -217,7 +217,8 @@ subtract = _binary("subtract", "`x1 - x2`.", "numbers", "[3]; 1", "[2]", operato
 
 
 def clip(x: Tensor, /, min: Optional[Operand] = None, max: Optional[Operand] = None) -> Tensor:
-    """Elements below `min` become it, those above `max` that; bounds broadcast, and keep the dtype of `x`.
+    """Elements below `min` become `min`, and elements above `max` become `max`. Bounds broadcast, and the dtype of `x`
+    stays.
 
     Where the bounds cross, `max` holds. Errors: TypeError for truth values.
 

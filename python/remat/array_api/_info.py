@@ -1,4 +1,4 @@
-"""What the implementation can do: the standard's inspection interface."""
+"""The standard's inspection interface: the capabilities of this implementation."""
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from .._remat import Device, bool as boolean, dtype, float32, int64
@@ -9,7 +9,7 @@ __all__ = ["__array_namespace_info__"]
 
 
 class Info:
-    """What `__array_namespace_info__` gives.
+    """The result of `__array_namespace_info__`.
 
     >>> from remat import array_api as xp
     >>> xp.__array_namespace_info__().default_dtypes()["integral"]
@@ -35,7 +35,7 @@ class Info:
         return default_device()
 
     def devices(self) -> List[Device]:
-        """The default device: others are opened by the program, with budgets of their own.
+        """The default device. A program opens other devices itself, with budgets of their own.
 
         >>> from remat import array_api as xp
         >>> len(xp.__array_namespace_info__().devices())
@@ -65,7 +65,8 @@ class Info:
 
 
 def __array_namespace_info__() -> Info:
-    """What this implementation can do, as methods: `capabilities`, `default_device`, `default_dtypes`, `devices`, `dtypes`.
+    """The capabilities of this implementation, as methods: `capabilities`, `default_device`, `default_dtypes`,
+    `devices`, `dtypes`.
 
     >>> from remat import array_api as xp
     >>> xp.__array_namespace_info__().capabilities()["data-dependent shapes"]

@@ -67,7 +67,8 @@ def _of_one_dtype(arrays: Arrays) -> List[Tensor]:
 
 
 def concat(arrays: Arrays, /, *, axis: Optional[int] = 0) -> Tensor:
-    """Arrays one behind the other along an axis, in their common dtype; as vectors for None. Errors: ValueError.
+    """Arrays joined along an axis, in their common dtype. With `axis=None` they are joined as vectors. Errors:
+    ValueError.
 
     >>> from remat import array_api as xp
     >>> xp.concat([xp.arange(2), xp.arange(3)]).tolist()
@@ -90,7 +91,7 @@ def stack(arrays: Arrays, /, *, axis: int = 0) -> Tensor:
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> Tuple[Tensor, ...]:
-    """The parts along an axis, without it. Errors: IndexError for an axis out of range.
+    """The parts along an axis, without that axis. Errors: IndexError for an axis out of range.
 
     >>> from remat import array_api as xp
     >>> [a.tolist() for a in xp.unstack(xp.asarray([[1, 2], [3, 4]]))]
@@ -110,7 +111,7 @@ def expand_dims(x: Tensor, /, axis: int) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
-    """Without axes of extent 1. Errors: ValueError for one of another extent.
+    """The array without axes of extent 1. Errors: ValueError for an axis of another extent.
 
     >>> from remat import array_api as xp
     >>> xp.squeeze(xp.ones((1, 2)), 0).shape
@@ -126,7 +127,7 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
 
 
 def flip(x: Tensor, /, *, axis: Optional[Axes] = None) -> Tensor:
-    """The elements in reverse order along axes, along all for None.
+    """The elements in reverse order along axes; along all axes for None.
 
     >>> from remat import array_api as xp
     >>> xp.flip(xp.arange(3)).tolist()
@@ -171,7 +172,8 @@ def permute_dims(x: Tensor, /, axes: Tuple[int, ...]) -> Tensor:
 
 
 def repeat(x: Tensor, repeats: Union[int, Tensor], /, *, axis: Optional[int] = None) -> Tensor:
-    """Each element so many times along an axis, of a vector of all for None; `repeats` may say it for each place.
+    """Each element repeated along an axis. For None the array is flattened first. `repeats` is a number, or a number
+    for each place.
 
     Errors: ValueError for other numbers of repeats, and for negative ones.
 
@@ -201,7 +203,8 @@ def repeat(x: Tensor, repeats: Union[int, Tensor], /, *, axis: Optional[int] = N
 
 
 def reshape(x: Tensor, /, shape: Tuple[int, ...], *, copy: Optional[bool] = None) -> Tensor:
-    """The elements in another shape, in row-major order; one extent may be -1. A view, which no assignment shows.
+    """The elements in another shape, in row-major order; one extent may be -1. It is a view, but an assignment to one
+    does not change the other.
 
     Errors: ValueError.
 
@@ -213,7 +216,8 @@ def reshape(x: Tensor, /, shape: Tuple[int, ...], *, copy: Optional[bool] = None
 
 
 def roll(x: Tensor, /, shift: Axes, *, axis: Optional[Axes] = None) -> Tensor:
-    """Elements moved on by `shift` places; those beyond the end come first. Of all in row-major order without an axis.
+    """Elements moved on by `shift` places; those moved beyond the end come first. Without an axis, all elements move in
+    row-major order.
 
     Errors: ValueError for other numbers of shifts than axes.
 
@@ -236,7 +240,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Optional[Axes] = None) -> Tensor:
 
 
 def tile(x: Tensor, repetitions: Tuple[int, ...], /) -> Tensor:
-    """The array side by side with itself so many times along each axis; missing axes come first.
+    """The array repeated side by side along each axis. Missing axes are added in front.
 
     >>> from remat import array_api as xp
     >>> xp.tile(xp.arange(2), (2, 2)).tolist()
@@ -250,7 +254,7 @@ def tile(x: Tensor, repetitions: Tuple[int, ...], /) -> Tensor:
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: Optional[int] = None) -> Tensor:
-    """The parts at places of an axis, which a vector need not name. Negative places count from the end.
+    """The parts at places of an axis; a vector needs no `axis`. Negative places count from the end.
 
     Errors: TypeError for other indices than integers; IndexError, when the value is read, for a place outside.
 
@@ -284,7 +288,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def _from_the_start(indices: Tensor, extent: int) -> Tensor:
-    """Places as they are, and those that count from the end of an axis as places."""
+    """Places with negative ones, which count from the end of an axis, made positive."""
     if indices.dtype.name.startswith("uint"):
         return indices
     indices = _t["cast"](indices, int64)

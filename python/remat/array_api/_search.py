@@ -1,4 +1,5 @@
-"""Searching, sorting and sets. Shapes of sets, and of what `nonzero` gives, depend on the data: they wait for them."""
+"""Searching, sorting and sets. Shapes of sets, and of the result of `nonzero`, depend on the data, so these functions
+wait for the data."""
 from typing import Any, NamedTuple, Optional, Tuple
 
 from .. import _remat
@@ -45,9 +46,10 @@ def nonzero(x: Tensor, /) -> Tuple[Tensor, ...]:
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Optional[Tensor] = None) -> Tensor:
-    """Where the elements of `x2` go into the vector `x1`, which is in order, or is so by the places in `sorter`.
+    """The places at which the elements of `x2` go into the sorted vector `x1`. If `x1` is not sorted, `sorter` has the
+    places that sort it.
 
-    Before equal ones, or behind them for `side="right"`. Errors: ValueError for another name or rank.
+    An element goes before equal ones, or behind them for `side="right"`. Errors: ValueError for another name or rank.
 
     >>> from remat import array_api as xp
     >>> xp.searchsorted(xp.asarray([1, 3, 5]), xp.asarray([0, 3, 9])).tolist()
@@ -81,7 +83,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The places of the elements in order along an axis, of equal ones in the order in which they were.
+    """The places of the elements in order along an axis. Equal elements keep their order.
 
     >>> from remat import array_api as xp
     >>> xp.argsort(xp.asarray([3, 1, 2])).tolist()
@@ -91,7 +93,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives.
+    """The result of `unique_all`.
 
     >>> from remat import array_api as xp
     >>> xp.unique_all(xp.asarray([2, 1, 2])).values.tolist()
@@ -105,7 +107,7 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives.
+    """The result of `unique_counts`.
 
     >>> from remat import array_api as xp
     >>> xp.unique_counts(xp.asarray([2, 1, 2])).counts.tolist()
@@ -117,7 +119,7 @@ class UniqueCounts(NamedTuple):
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives.
+    """The result of `unique_inverse`.
 
     >>> from remat import array_api as xp
     >>> xp.unique_inverse(xp.asarray([2, 1, 2])).inverse_indices.tolist()
@@ -129,8 +131,8 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The different elements in order; where each was first; of each element its place among them, in the shape of `x`; how often
-    each is there. NaN differs from NaN.
+    """The distinct elements in order, the first place of each, the index of each element of `x` among them, in the
+    shape of `x`, and the count of each. NaN differs from NaN.
 
     >>> from remat import array_api as xp
     >>> [a.tolist() for a in xp.unique_all(xp.asarray([2, 1, 2]))]
@@ -141,7 +143,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The different elements in order, and how often each is there. NaN differs from NaN.
+    """The distinct elements in order, and the count of each. NaN differs from NaN.
 
     >>> from remat import array_api as xp
     >>> [a.tolist() for a in xp.unique_counts(xp.asarray([2, 1, 2]))]
@@ -152,7 +154,8 @@ def unique_counts(x: Tensor, /) -> UniqueCounts:
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The different elements in order, and of each element its place among them, in the shape of `x`. NaN differs from NaN.
+    """The distinct elements in order, and the index of each element of `x` among them, in the shape of `x`. NaN differs
+    from NaN.
 
     >>> from remat import array_api as xp
     >>> [a.tolist() for a in xp.unique_inverse(xp.asarray([2, 1, 2]))]
@@ -163,7 +166,7 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The different elements in order. NaN differs from NaN.
+    """The distinct elements in order. NaN differs from NaN.
 
     >>> from remat import array_api as xp
     >>> xp.unique_values(xp.asarray([2, 1, 2])).tolist()

@@ -66,7 +66,7 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: Optional[dtype] = None, keep
 
 
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The largest element over axes, NaN if there is one. Errors: ValueError for none.
+    """The largest element over axes, or NaN if one element is NaN. Errors: ValueError for no elements.
 
     >>> from remat import array_api as xp
     >>> xp.max(xp.asarray([[1, 5], [3, 4]]), axis=1).tolist()
@@ -76,7 +76,7 @@ def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The smallest element over axes, NaN if there is one. Errors: ValueError for none.
+    """The smallest element over axes, or NaN if one element is NaN. Errors: ValueError for no elements.
 
     >>> from remat import array_api as xp
     >>> xp.min(xp.asarray([[1, 5], [3, 4]]), axis=1).tolist()
@@ -107,7 +107,7 @@ def var(x: Tensor, /, *, axis: Axis = None, correction: Union[int, float] = 0.0,
     n = 1
     for a in range(x.ndim) if axis is None else axes_of(axis):
         n *= x.shape[a]
-    # below 0 there are no degrees of freedom
+    # a negative number of degrees of freedom counts as none
     left = n - correction
     return total / (left if left > 0 else 0.0)
 
@@ -123,7 +123,7 @@ def std(x: Tensor, /, *, axis: Axis = None, correction: Union[int, float] = 0.0,
 
 
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True where all elements over axes are not 0; true of none.
+    """True where all elements over axes are not 0; true for no elements.
 
     >>> from remat import array_api as xp
     >>> xp.all(xp.asarray([[True, False], [True, True]]), axis=1).tolist()
@@ -133,7 +133,7 @@ def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True where an element over axes is not 0; false of none.
+    """True where an element over axes is not 0; false for no elements.
 
     >>> from remat import array_api as xp
     >>> xp.any(xp.asarray([[True, False], [False, False]]), axis=1).tolist()
@@ -143,7 +143,7 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """How many elements over axes are not 0, an int64.
+    """The number of elements over axes that are not 0, as int64.
 
     >>> from remat import array_api as xp
     >>> xp.count_nonzero(xp.asarray([0, 2, 3])).item()
@@ -193,7 +193,8 @@ def _cumulative(name: str, row: str, x: Tensor, axis: Optional[int], dtype: Opti
 def cumulative_sum(
     x: Tensor, /, *, axis: Optional[int] = None, dtype: Optional[dtype] = None, include_initial: bool = False
 ) -> Tensor:
-    """The sums of all elements so far along an axis, which a vector need not name; with `include_initial` from 0 on.
+    """The sums of all elements so far along an axis; a vector needs no `axis`. With `include_initial` they begin with
+    0.
 
     Integers are added up as int64 or uint64. Errors: ValueError without an axis for another rank than 1.
 
@@ -207,7 +208,7 @@ def cumulative_sum(
 def cumulative_prod(
     x: Tensor, /, *, axis: Optional[int] = None, dtype: Optional[dtype] = None, include_initial: bool = False
 ) -> Tensor:
-    """The products of all elements so far along an axis, as `cumulative_sum`; with `include_initial` from 1 on.
+    """The products of all elements so far along an axis, as `cumulative_sum`. With `include_initial` they begin with 1.
 
     >>> from remat import array_api as xp
     >>> xp.cumulative_prod(xp.asarray([1, 2, 3])).tolist()
@@ -219,7 +220,8 @@ def cumulative_prod(
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Optional[Tensor] = None, append: Optional[Tensor] = None
 ) -> Tensor:
-    """The differences of neighbours along an axis, `n` times, of an array that is made longer first. Errors: ValueError.
+    """The differences of neighbours along an axis, taken `n` times. `prepend` and `append` extend the array first.
+    Errors: ValueError.
 
     >>> from remat import array_api as xp
     >>> xp.diff(xp.asarray([1, 4, 9])).tolist(), xp.diff(xp.asarray([1, 4, 9]), n=2).tolist()

@@ -18,7 +18,7 @@ _t = _remat._operators
 
 
 class Eigh(NamedTuple):
-    """What `eigh` gives.
+    """The result of `eigh`.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.eigh(xp.eye(2)).eigenvalues.tolist()
@@ -30,7 +30,7 @@ class Eigh(NamedTuple):
 
 
 class QR(NamedTuple):
-    """What `qr` gives.
+    """The result of `qr`.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.qr(xp.eye(2)).R.shape
@@ -42,7 +42,7 @@ class QR(NamedTuple):
 
 
 class Slogdet(NamedTuple):
-    """What `slogdet` gives.
+    """The result of `slogdet`.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.slogdet(xp.eye(2)).sign.item()
@@ -54,7 +54,7 @@ class Slogdet(NamedTuple):
 
 
 class SVD(NamedTuple):
-    """What `svd` gives.
+    """The result of `svd`.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.svd(xp.eye(2)).S.tolist()
@@ -210,7 +210,8 @@ def det(x: Tensor, /) -> Tensor:
 
 
 def slogdet(x: Tensor, /) -> Slogdet:
-    """Sign and logarithm of the size of the determinant. Errors: TypeError for other than floats; ValueError.
+    """The sign of the determinant, and the logarithm of its absolute value. Errors: TypeError for other than floats;
+    ValueError.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.slogdet(-xp.eye(3)).sign.item()
@@ -220,7 +221,8 @@ def slogdet(x: Tensor, /) -> Slogdet:
 
 
 def inv(x: Tensor, /) -> Tensor:
-    """The inverse of square matrices. Errors: TypeError for other than floats; ValueError; for a singular one when it is read.
+    """The inverse of square matrices. Errors: TypeError for other than floats; ValueError for matrices that are not
+    square or, when the value is read, singular.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.inv(xp.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
@@ -281,7 +283,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
-    """`U diag(S) Vh = x`, singular values in descending order; `U` and `Vh` are square, unless not `full_matrices`.
+    """`U diag(S) Vh = x`, singular values in descending order; `U` and `Vh` are square if `full_matrices`.
 
     Errors: TypeError for other than floats; ValueError.
 
@@ -296,7 +298,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
 
 
 def _completed(u: Tensor) -> Tensor:
-    """Orthonormal columns, and more that make them a basis."""
+    """The orthonormal columns, with more columns that complete them to a basis."""
     rows, columns = u.shape[-2:]
     if rows == columns:
         return u
@@ -315,7 +317,7 @@ def svdvals(x: Tensor, /) -> Tensor:
 
 
 def _cutoff(x: Tensor, s: Tensor, rtol: Any) -> Tensor:
-    """The singular value at which zero begins."""
+    """The bound below which a singular value counts as zero."""
     largest = _t["max_over"](s, (-1,), True)
     if rtol is None:
         return largest * (max(x.shape[-2:]) * finfo(x.dtype).eps)
@@ -323,7 +325,8 @@ def _cutoff(x: Tensor, s: Tensor, rtol: Any) -> Tensor:
 
 
 def matrix_rank(x: Tensor, /, *, rtol: Union[float, Tensor, None] = None) -> Tensor:
-    """How many singular values are above `rtol` times the largest; without it the larger extent times the dtype's epsilon.
+    """The number of singular values above `rtol` times the largest. By default `rtol` is the larger extent times the
+    dtype's epsilon.
 
     Errors: TypeError for other than floats; ValueError.
 
@@ -352,7 +355,7 @@ def pinv(x: Tensor, /, *, rtol: Union[float, Tensor, None] = None) -> Tensor:
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """The product of square matrices with themselves; of the inverse for a negative power. Errors: ValueError.
+    """The power of square matrices; a negative power is one of the inverse. Errors: ValueError.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.matrix_power(xp.asarray([[1.0, 1.0], [0.0, 1.0]]), 3).tolist()
@@ -391,8 +394,8 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Union[int, float, 
 def vector_norm(
     x: Tensor, /, *, axis: Union[int, Tuple[int, ...], None] = None, keepdims: bool = False, ord: Union[int, float] = 2
 ) -> Tensor:
-    """`(sum |x|^ord)^(1 / ord)` over axes, all for None; the largest size for infinity, the smallest for its negative, and the
-    number of elements that are not 0 for 0. Errors: TypeError for other than floats.
+    """`(sum |x|^ord)^(1 / ord)` over axes, all for None. Infinity gives the largest absolute value, its negative the
+    smallest, and 0 the number of elements that are not 0. Errors: TypeError for other than floats.
 
     >>> from remat import array_api as xp
     >>> xp.linalg.vector_norm(xp.asarray([3.0, 4.0])).item()

@@ -1,7 +1,8 @@
-"""Examples put together to a batch: what holds numbers is stacked, lists, tuples and dictionaries are gone through.
+"""Collation of examples to a batch: numbers and arrays are stacked, within lists, tuples and dictionaries.
 
-A batch is kept as a structure and a list of *parts*, each nested lists of numbers or the triple of bytes, shape and dtype: what
-the compiled loader takes. The structure is the same for all batches of a dataset, so that the parts are enough.
+A batch is kept as a structure and a list of *parts*. A part is nested lists of numbers, or a triple of bytes, shape and
+dtype, as the compiled loader takes it. All batches of a dataset have the same structure, so only the parts go through
+the loader.
 """
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
@@ -58,8 +59,9 @@ def device_of(x: Any) -> Optional[Device]:
 def default_collate(examples: Sequence[Any]) -> Any:
     """Numbers, arrays and tensors stacked along a new first axis, within lists, tuples and dictionaries of one structure.
 
-    Python's floats become float32, integers int64; arrays keep their dtypes, and tensors their device. Errors: ValueError for shapes
-    or structures that differ; TypeError for what holds no numbers; DeviceError for tensors of two devices.
+    Python's floats become float32, integers int64; arrays keep their dtypes, and tensors their device. Errors:
+    ValueError for shapes or structures that differ; TypeError for objects without numbers; DeviceError for tensors of
+    two devices.
 
     >>> import remat
     >>> remat.data.default_collate([{"x": [1.0, 2.0], "y": 3}, {"x": [4.0, 5.0], "y": 6}])["y"].tolist()
@@ -88,7 +90,7 @@ def _collate(examples: List[Any], parts: List[Part]) -> Any:
         return LEAF
     if not isinstance(first, (list, tuple, dict)):
         raise TypeError(
-            f"an example holds {type(first).__name__}, of which no tensor can be made: let the dataset give numbers, arrays or "
+            f"an example holds {type(first).__name__}, which cannot become a tensor: let the dataset give numbers, arrays or "
             "tensors, or the loader a `collate` that makes some"
         )
     if any(type(e) is not type(first) or len(e) != len(first) for e in examples):
@@ -124,12 +126,12 @@ def taken_apart(batch: Any, parts: List[Part]) -> Any:
 
 
 def assembled(structure: Any, tensors: List[Tensor]) -> Any:
-    """What has this structure, with tensors in the places of parts."""
+    """A batch of this structure, with tensors in the places of parts."""
     return _assembled(structure, iter(tensors))
 
 
 def _assembled(structure: Any, rest: Iterator[Tensor]) -> Any:
-    # a function of its own: one within another that calls itself would hold the tensors until the collector of cycles comes
+    # not a nested recursive function: it would hold the tensors until the garbage collector runs
     if isinstance(structure, str):
         return next(rest)
     if isinstance(structure, dict):
@@ -138,7 +140,7 @@ def _assembled(structure: Any, rest: Iterator[Tensor]) -> Any:
 
 
 def bytes_of(parts: List[Part]) -> int:
-    """About how many bytes the parts have."""
+    """The approximate number of bytes of the parts."""
 
     def count(p: Any) -> int:
         if isinstance(p, tuple) and p and isinstance(p[0], bytes):

@@ -9,11 +9,13 @@ from .collate import _array, device_of
 
 
 class Dataset:
-    """Examples by index: a subclass has `__getitem__(i)` and `__len__()`. Any other object that has both will do.
+    """Examples by index: a subclass has `__getitem__(i)` and `__len__()`. Any other object with both methods is a
+    dataset too.
 
-    An example is a number, an array or a tensor, or a list, tuple or dictionary of such. A loader calls `__getitem__` from its
-    threads, in any order and several at once. If there is a method `set_epoch(epoch)`, it is called before the examples of an
-    epoch are read; random choices that are made of epoch and index alone are the same for any number of workers.
+    An example is a number, an array or a tensor, or a list, tuple or dictionary of such. A loader calls `__getitem__`
+    from its threads, in any order and several at once. If there is a method `set_epoch(epoch)`, the loader calls it
+    before it reads the examples of an epoch. Random choices that depend only on epoch and index are the same for any
+    number of workers.
 
     >>> import remat
     >>> class Squares(remat.data.Dataset):
@@ -33,7 +35,7 @@ class Dataset:
 
 
 class IterableDataset:
-    """Examples one after the other, for which there need be no number: a subclass has `__iter__()`, which begins anew.
+    """Examples one after the other, without a known number: a subclass has `__iter__()`, which begins anew.
 
     A loader takes any object that can be iterated over and has no `__getitem__`; a generator has only one epoch.
 
@@ -60,11 +62,11 @@ class TensorDataset(Dataset):
     """
 
     device: Optional[Device] = None
-    """Where the tensors lay that it was made of; None without any."""
+    """The device of the tensors that it was made from; None if there were no tensors."""
 
     def __init__(self, *parts: Any):
         self.device = device_of(parts)
-        # arrays go to the dataset without a stop on the device, whose budget they are no part of
+        # arrays go to the dataset directly: they need no room in the device's budget
         self._of = _remat.tensor_dataset([_array(p) if hasattr(p, "__array_interface__") else asarray(p) for p in parts])
 
     def __len__(self) -> int:
@@ -113,7 +115,7 @@ class Subset(Dataset):
         return len(self.indices)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the dataset which epoch is read, if it wants to know."""
+        """Tells the dataset which epoch is read, if it has a `set_epoch`."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
 
@@ -144,14 +146,15 @@ class ConcatDataset(Dataset):
         raise IndexError("a dataset has become shorter")
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the datasets which epoch is read, those that want to know."""
+        """Tells the datasets that have a `set_epoch` which epoch is read."""
         for d in self.datasets:
             if hasattr(d, "set_epoch"):
                 d.set_epoch(epoch)
 
 
 def random_split(dataset: Any, lengths: Sequence[float], generator: Optional[Generator] = None) -> List[Subset]:
-    """Parts of a dataset, drawn without overlap: of these lengths, or shares that add up to 1, whose rest goes to the first.
+    """Parts of a dataset, drawn without overlap. `lengths` are numbers of examples, or shares that add up to 1;
+    examples left over by rounding go to the first part.
 
     Errors: ValueError for lengths that do not add up to the dataset's.
 
@@ -166,7 +169,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Optional[Gen
     else:
         counts = [int(v) for v in lengths]
     if sum(counts) != n or min(counts, default=0) < 0:
-        raise ValueError(f"lengths {list(lengths)} of a dataset of {n}: they must add up to its length, or be shares that do to 1")
+        raise ValueError(f"lengths {list(lengths)} of a dataset of {n}: they must add up to its length, or be shares that add up to 1")
     from .._creation import randperm
 
     order = randperm(n, generator=default_generator() if generator is None else generator).tolist()

@@ -1,4 +1,4 @@
-"""Images in folders, one folder a class."""
+"""Images in folders, one folder for each class."""
 import os
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -18,10 +18,11 @@ def _pillow() -> Any:
 class ImageFolder(Dataset):
     """Images below `root/CLASS/`, at any depth, with the class's number as label; classes are the folders in alphabetical order.
 
-    An example is an image `uint8 [3, h, w]`, red, green and blue, and an integer. `size=(h, w)` makes all images so large, by
-    Pillow's bilinear filter. `transform` gets Pillow's RGB image instead and gives the array. Pillow, which decodes, lets threads
-    work side by side. Errors: FileNotFoundError for a folder without classes or images; ImportError without Pillow; at the
-    example, OSError with the path for a file that is no image.
+    An example is an image `uint8 [3, h, w]`, red, green and blue, and an integer. `size=(h, w)` resizes all images to
+    this size, by Pillow's bilinear filter. `transform` gets Pillow's RGB image instead, and returns the array. Pillow
+    decodes images without the interpreter's lock, so threads work side by side. Errors: FileNotFoundError for a folder
+    without classes or images; ImportError without Pillow; at the example, OSError with the path for a file that is no
+    image.
 
     Attributes:
         classes: names of the classes.

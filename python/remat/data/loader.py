@@ -1,4 +1,4 @@
-"""Loaders: batches of a dataset on a device, prepared by threads beside the steps."""
+"""Loaders: threads prepare batches of a dataset on a device beside the steps."""
 import atexit
 import operator
 import weakref
@@ -19,13 +19,13 @@ _open: "weakref.WeakSet[DataLoader]" = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """Threads that call Python end before it does."""
+    """Ends the threads that call Python before the interpreter ends."""
     for loader in list(_open):
         loader._stop()
 
 
 class _Called:
-    """A dataset of Python's as the compiled loader calls it, from its threads."""
+    """A dataset written in Python, as the compiled loader's threads call it."""
 
     def __init__(self, dataset: Any, collate: Optional[Callable[[List[Any]], Any]], device: Optional[Device]):
         self.dataset, self.collate, self.device = dataset, collate, device
@@ -39,7 +39,7 @@ class _Called:
         try:
             return self.dataset[i]
         except StopIteration as e:
-            # one that leaves a generator would end somebody's loop in silence
+            # a StopIteration that passes through a generator would silently end a loop of the caller
             raise RuntimeError(f"example {i} of the dataset raised StopIteration") from e
         except Exception as e:
             _note(e, f"example {i} of the dataset")
@@ -49,7 +49,7 @@ class _Called:
         examples = [self._example(i) for i in indices]
         try:
             structure, parts = put_together(examples, self.collate, self.device)
-            # the first batch says; a thread that comes at the same time says the same, or is told that it differs
+            # the first batch sets the structure; the check below finds a batch of another thread that differs
             self.structure = structure if self.structure is None else self.structure
             if structure != self.structure:
                 raise ValueError(f"this batch has the structure {structure}, another one had {self.structure}")
@@ -62,7 +62,8 @@ class _Called:
 def put_together(
     examples: List[Any], collate: Optional[Callable[[List[Any]], Any]], device: Optional[Device]
 ) -> Tuple[Any, List[Any]]:
-    """Structure and parts of a batch. Errors: DeviceError for tensors that lie elsewhere than on `device`, unless that is None."""
+    """Structure and parts of a batch. Errors: DeviceError for tensors on another device than `device`, unless that is
+    None."""
     batch = examples if collate is None else collate(examples)
     lies = None if device is None else device_of(batch)
     if lies is not None and lies != device:
@@ -76,7 +77,7 @@ def put_together(
 
 
 def _is_bool(x: Any) -> bool:
-    """True for bools, NumPy's as well."""
+    """True for Python's and NumPy's bools."""
     return isinstance(x, bool) or getattr(getattr(x, "dtype", None), "kind", None) == "b" and getattr(x, "shape", None) == ()
 
 
@@ -96,7 +97,8 @@ def _short(indices: List[int]) -> str:
 
 
 def _note(e: BaseException, text: str) -> None:
-    """Says where an exception comes from: a note below its traceback, or from before there were notes, in its arguments."""
+    """Adds the origin to an exception: as a note below its traceback or, in versions of Python without notes, in its
+    arguments."""
     if hasattr(e, "add_note"):
         e.add_note(text)
     elif len(e.args) == 1 and isinstance(e.args[0], str):
@@ -104,31 +106,34 @@ def _note(e: BaseException, text: str) -> None:
 
 
 class DataLoader:
-    """Batches of a dataset on a device: iterating over it is one epoch, and the next time the next one.
+    """Batches of a dataset on a device. Each iteration over it is one epoch.
 
     Args:
         dataset: a `TensorDataset`, `Digits`, any object with `__getitem__` and `__len__`, or one that can be iterated over.
-        batch_size: examples of a batch.
-        shuffle: True for another order in each epoch, by a seed that is drawn from `generator`; an integer is the seed itself, and
-            bools of NumPy are bools. The order depends on seed and epoch alone, whatever the number of workers.
+        batch_size: the number of examples in a batch.
+        shuffle: True for another order in each epoch, by a seed that is drawn from `generator`. An integer is the seed
+            itself; NumPy bools are bools. The order depends on seed and epoch only, not on the number of workers.
         drop_last: leave out a last batch that is smaller.
-        workers: threads that prepare batches; 0 prepares them when they are asked for. What is iterated over has at most one.
-        prefetch: batches ahead, at most. Their bytes count against the device's budget, take no more than a quarter of it, and
-            give way where the device needs the room.
-        device: where the batches go; unless given, where the tensors of a `TensorDataset` lie, else the default device, and then it is
-            an error if a dataset of Python's gives tensors of another one.
-        generator: where the seed comes from; the default generator.
-        collate: makes a batch of a list of examples; `default_collate` unless given. It gives tensors or arrays in lists, tuples
-            and dictionaries, of the same structure for all batches.
+        workers: the number of threads that prepare batches; with 0, a batch is prepared when it is asked for. A dataset
+            that is iterated over has at most one.
+        prefetch: the most batches ahead. Their bytes count against the device's budget, and take at most a quarter of
+            it. The device takes their room when it needs it.
+        device: the device of the batches. By default that of the tensors of a `TensorDataset`, else the default device.
+            Without `device` it is an error if a dataset written in Python gives tensors of another device.
+        generator: the source of the seed; by default the default generator.
+        collate: a function that makes a batch from a list of examples; by default `default_collate`. It returns tensors
+            or arrays in lists, tuples and dictionaries, of the same structure for all batches.
 
-    `num_workers` and `collate_fn` are PyTorch's names of `workers` and `collate`; `pin_memory` changes nothing. Batches of
-    `TensorDataset` and `Digits` are made by the compiled library, without the interpreter; those of Python's datasets by threads
-    that take turns in the interpreter, side by side where NumPy, Pillow or files let go of it.
+    `num_workers` and `collate_fn` are PyTorch's names for `workers` and `collate`; `pin_memory` changes nothing. The
+    compiled library makes batches of `TensorDataset` and `Digits` without the interpreter. Threads make batches of
+    datasets that are written in Python. They take turns in the interpreter, and run side by side while NumPy, Pillow or
+    files release its lock.
 
-    What a dataset raises comes out of the loop as itself, with its traceback and the index of the example. A loop that ends early
-    ends the threads, after the examples that they are at, and the next loop begins the next epoch. A loop that is begun while
-    another one is under way ends that one: it raises RuntimeError if it goes on. Errors: ArgumentError for options outside
-    their domain; TypeError for an object that is no dataset, or for shuffling what is iterated over.
+    The loop raises a dataset's exceptions unchanged, with their traceback and the index of the example. When a loop
+    ends early, the threads end after their present examples, and the next loop begins the next epoch. A loop that
+    begins while another one is under way ends the other one, which raises RuntimeError if it goes on. Errors:
+    ArgumentError for options outside their domain; TypeError for an object that is no dataset, or for shuffling a
+    dataset that is iterated over.
 
     >>> import remat
     >>> loader = remat.data.DataLoader(remat.data.TensorDataset(remat.arange(5)), batch_size=2)
@@ -146,7 +151,7 @@ class DataLoader:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         home = device if device is not None else getattr(dataset, "device", None)
         self.device, self.collate = default_device(home if isinstance(home, Device) else None), collate if collate_fn is None else collate_fn
-        # where tensors of the dataset have to lie, if nobody said that they are to be moved
+        # the device on which tensors of the dataset must lie, unless `device` says that they are to be moved
         self._stays = self.device if device is None else None
         self._workers, self._prefetch = workers, prefetch if workers else 0
         self._seed: Optional[int] = None
@@ -169,7 +174,7 @@ class DataLoader:
         else:
             raise TypeError(f"{type(dataset).__name__} is no dataset: it has neither __getitem__ and __len__, nor __iter__")
         if self._native is None and self._seed is not None:
-            raise TypeError("what is iterated over comes in its own order: shuffle where it is made")
+            raise TypeError("a dataset that is iterated over has its own order: shuffle where it is made")
         self._of: Any = self._opened()
         _open.add(self)
 
@@ -189,15 +194,16 @@ class DataLoader:
         return len(self._of)
 
     def next_batch(self) -> Optional[Any]:
-        """The next batch, or None once at the end of each epoch. Errors: what the dataset raises; that batch is tried again next."""
+        """The next batch, or None once at the end of each epoch. Errors: those of the dataset; the next call tries that
+        batch again."""
         made = self._of.next_batch()
         return made if made is None or self._made is None else assembled(self._made.structure, made)
 
     def wait_for_prefetch(self) -> None:
-        """Waits until all that may be prepared ahead of the next batch of this epoch is there.
+        """Waits until every batch that may be prepared ahead in this epoch is ready.
 
-        What it takes of the budget then does not depend on how the threads run: for a rehearsal, whose peak is to be that of every
-        run. Begins no epoch.
+        Then the memory that it takes from the budget does not depend on the timing of the threads. It is for a
+        rehearsal, whose peak must be that of every run. It begins no epoch.
 
         >>> import remat
         >>> loader = remat.data.DataLoader(remat.data.TensorDataset(remat.arange(8)), batch_size=2)
@@ -213,7 +219,7 @@ class DataLoader:
         return self._epoch(self._run)
 
     def _end_epoch(self) -> None:
-        """The epoch that a loop has begun is given up: the next loop is the next epoch."""
+        """Gives up the epoch that a loop has begun. The next loop begins the next epoch."""
         self._is_under_way = False
         self._of.set_position(self.position[0] + 1, 0)
 
@@ -235,7 +241,7 @@ class DataLoader:
 
     @property
     def position(self) -> Tuple[int, int]:
-        """Epoch and batch that come next; setting it goes on from there."""
+        """The epoch and the batch that come next. Setting it moves the loader there."""
         return self._of.position()
 
     @position.setter
@@ -244,7 +250,8 @@ class DataLoader:
         self._is_under_way = False
 
     def state_dict(self) -> Dict[str, Any]:
-        """Where the loader is, for `load_state_dict`: seed, epoch and batch; and the dataset's own state if it is iterated over.
+        """The loader's position, for `load_state_dict`: seed, epoch and batch, and the dataset's own state if it is
+        iterated over.
 
         >>> import remat
         >>> make = lambda: remat.data.DataLoader(remat.data.TensorDataset(remat.arange(6)), 2, shuffle=True)
@@ -258,10 +265,10 @@ class DataLoader:
         return state if self._native is not None else {**state, **self._of.state()}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from where another loader of the same dataset and batch size was: the next loop begins there.
+        """Goes on from the position of another loader of the same dataset and batch size. The next loop begins there.
 
-        What is iterated over is read, and let go, up to there, unless the dataset has `load_state_dict`. Errors: KeyError for a
-        state that lacks something; ArgumentError for a batch past the end of an epoch.
+        A dataset that is iterated over is read up to there and the examples are dropped, unless it has
+        `load_state_dict`. Errors: KeyError for an incomplete state; ArgumentError for a batch past the end of an epoch.
         """
         seed, epoch, batch = state["seed"], int(state["epoch"]), int(state["batch"])
         if seed != self._seed:

@@ -1,7 +1,9 @@
-"""Batches of what is iterated over: one thread reads ahead, charged to the device's budget.
+"""Batches of a dataset that is iterated over. One thread reads ahead, and its batches count against the device's
+budget.
 
-What a generator has given it does not give again, unlike an example that is asked for by its index. So a batch that was read
-ahead stays when its charge has to give way, and from then on no more are read ahead than charges are left.
+A generator does not give an example a second time, unlike a dataset that is read by index. So when the device takes
+back the charge of a batch that was read ahead, the batch stays. From then on the thread reads no more batches ahead
+than it has charges.
 """
 import threading
 from collections import deque
@@ -13,13 +15,14 @@ from .._remat import Device
 from .collate import assembled, bytes_of
 
 BUDGET_SHARE = 4
-"""Batches ahead take at most the budget divided by this."""
+"""Batches that are read ahead take at most the budget divided by this."""
 ASK_SECONDS = 0.05
-"""A wait for the thread lets signals in so often."""
+"""A wait for the thread is cut into parts of this length, so that signals are handled."""
 
 
 class _Ahead:
-    """A thread that reads batches of one pass. It knows no loader, so that a loader that is dropped ends it."""
+    """A thread that reads the batches of one pass. It holds no reference to the loader, so dropping the loader ends
+    it."""
 
     def __init__(self, read: Callable[[], Any], device: Device, depth: int):
         self._read, self._device, self._depth = read, device, depth
@@ -30,7 +33,7 @@ class _Ahead:
         self._thread.start()
 
     def _charged(self, size: int, others: int) -> Optional[Any]:
-        """A charge of so many bytes, or None where the budget has no room for it."""
+        """A charge of `size` bytes, or None if the budget has no room for it."""
         budget = self._device.budget
         if budget is not None and others + size > budget // BUDGET_SHARE:
             return None
@@ -70,7 +73,7 @@ class _Ahead:
                     return
 
     def take(self) -> Any:
-        """The next batch, or None behind the last. Errors: what the iteration raised."""
+        """The next batch, or None behind the last. Errors: those that the iteration raised."""
         with self._changed:
             self._is_awaited = True
             self._changed.notify_all()
@@ -86,13 +89,13 @@ class _Ahead:
         return value
 
     def fill(self) -> None:
-        """Waits until all that is read ahead is there."""
+        """Waits until the batches that may be read ahead are ready."""
         with self._changed:
             while self._thread.is_alive() and len(self._ready) < self._depth:
                 self._changed.wait(ASK_SECONDS)
 
     def stop(self) -> None:
-        """Ends the thread, after the example that it is at."""
+        """Ends the thread, after its present example."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -105,7 +108,8 @@ class _Ahead:
 
 
 class Stream:
-    """Batches of an iterable, epoch after epoch: what `DataLoader` holds for one, with the compiled loader's methods."""
+    """Batches of an iterable, epoch after epoch, with the methods of the compiled loader. `DataLoader` holds it in the
+    compiled loader's place."""
 
     def __init__(
         self, dataset: Any, device: Device, batch_size: int, drop_last: bool, workers: int, prefetch: int,
@@ -114,7 +118,7 @@ class Stream:
         if batch_size < 1:
             raise ArgumentError(f"batch_size is {batch_size}, must be at least 1")
         if workers > 1:
-            raise ArgumentError(f"workers is {workers}: what is iterated over is read by one thread at most")
+            raise ArgumentError(f"workers is {workers}: at most one thread reads a dataset that is iterated over")
         if workers < 0 or prefetch < 0:
             raise ArgumentError(f"workers is {workers} and prefetch {prefetch}, must be at least 0")
         if workers and not prefetch:
@@ -131,12 +135,13 @@ class Stream:
         return n // self._size if self._drop_last else -(-n // self._size)
 
     def _begin_epoch(self) -> None:
-        """Tells a dataset that asks for it which epoch is read."""
+        """Tells the dataset which epoch is read, if it has a `set_epoch`."""
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._at[0])
 
     def _reader(self, skip: int) -> Callable[[], Any]:
-        """What gives a batch at each call, None behind the last; batches before `skip` are let go."""
+        """A function that returns the next batch at each call, and None behind the last. Batches before `skip` are
+        dropped."""
         if not self._is_resumed:
             self._begin_epoch()
         dataset, size, drop_last, collate, stays = self._dataset, self._size, self._drop_last, self._collate, self._stays
@@ -184,7 +189,7 @@ class Stream:
         except KeyboardInterrupt:
             raise
         except BaseException:
-            # an iteration that has raised is over
+            # an iteration that has raised an exception has ended
             self.stop()
             self._at = (self._at[0] + 1, 0)
             raise
@@ -197,7 +202,7 @@ class Stream:
         return assembled(structure, _remat.batch_on(parts, self._device))
 
     def wait_for_prefetch(self) -> None:
-        """Waits until all that is read ahead is there."""
+        """Waits until the batches that may be read ahead are ready."""
         if self._ahead is not None:
             self._ahead.fill()
 
@@ -208,16 +213,16 @@ class Stream:
             ahead.stop()
 
     def position(self) -> Tuple[int, int]:
-        """Epoch and batch that come next."""
+        """The epoch and the batch that come next."""
         return self._at
 
     def set_position(self, epoch: int, batch: int) -> None:
-        """Goes on from there; the batches before are read and let go."""
+        """Goes on from there. The batches before are read and dropped."""
         self.stop()
         self._at = (int(epoch), int(batch))
 
     def state(self) -> Dict[str, Any]:
-        """The dataset's own state. Only without a thread that reads ahead is it that of the batch that comes next."""
+        """The dataset's own state. It belongs to the next batch only if no thread reads ahead."""
         if self._depth == 0 and hasattr(self._dataset, "state_dict"):
             return {"dataset": self._dataset.state_dict()}
         return {}
@@ -226,7 +231,7 @@ class Stream:
         """Goes on from `DataLoader.state_dict`."""
         self.set_position(state["epoch"], state["batch"])
         if "dataset" in state and hasattr(self._dataset, "load_state_dict"):
-            # the state is of the middle of an epoch, which a dataset that begins one anew would lose
+            # the epoch begins first: a dataset that begins one after this would lose a state within it
             self._begin_epoch()
             self._dataset.load_state_dict(state["dataset"])
             self._is_resumed = True

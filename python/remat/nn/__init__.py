@@ -1,4 +1,4 @@
-"""Networks: modules, layers, losses, first values."""
+"""Networks: modules, layers, losses and initial values."""
 from .._remat import KvCache, Parameter
 from . import _layers, activation, containers, functional, init, loss, parametrize, pooling, similarity, utils
 from ._layers import *

@@ -6,11 +6,11 @@ from .._remat import Tensor
 from .module import Module
 
 INPLACE = {"ReLU", "ReLU6", "SiLU", "Mish", "Hardsigmoid", "Hardswish", "Hardtanh", "SELU", "ELU", "CELU", "LeakyReLU", "Threshold"}
-"""Those that have an argument `inplace` in PyTorch; here it is taken and changes nothing."""
+"""The activations with an argument `inplace` in PyTorch. Here it is accepted and changes nothing."""
 
 
 def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
-    """A module of a function of one tensor."""
+    """A module from a function of one tensor."""
     f = getattr(F, function)
     has_inplace = name in INPLACE
 
@@ -43,7 +43,7 @@ def _activation(name: str, function: str, *options: Tuple[str, float]) -> Any:
             return f(x, *self.options.values())
 
         def extra_repr(self) -> str:
-            """What is shown between the brackets."""
+            """The text that `repr` shows between the brackets."""
             return ", ".join(f"{k}={v}" for k, v in self.options.items())
 
     Activation.__name__ = Activation.__qualname__ = name
@@ -101,7 +101,7 @@ class GELU(Module):
         return F.gelu(x) if self.approximate == "none" else F.gelu_tanh(x)
 
     def extra_repr(self) -> str:
-        """What is shown between the brackets."""
+        """The text that `repr` shows between the brackets."""
         return f"approximate={self.approximate!r}"
 
 

@@ -1,4 +1,4 @@
-"""How compiled layers are called: the `forward` of the classes that `remat.nn` declares in Rust."""
+"""The `forward` of the compiled layers that `remat.nn` declares in Rust."""
 from typing import Any, List, Optional
 
 from .._remat import Tensor
@@ -6,7 +6,7 @@ from .compiled import CompiledLayer
 
 
 class OneInput(CompiledLayer):
-    """A compiled layer of one tensor."""
+    """A compiled layer with one input."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The output for `x`."""
@@ -14,14 +14,14 @@ class OneInput(CompiledLayer):
 
 
 class MultiInput(CompiledLayer):
-    """A compiled layer of several tensors, each of them or None."""
+    """A compiled layer with several inputs, each a tensor or None."""
 
     def _call(self, *x: Optional[Tensor], **options: Any) -> List[Tensor]:
         return self._layer.call(x, **options)
 
 
 class PairCall(MultiInput):
-    """A layer of two tensors."""
+    """A layer with two inputs."""
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The output for `x1` and `x2`."""
@@ -34,7 +34,7 @@ class BagCall(MultiInput):
     def forward(
         self, index: Tensor, offsets: Optional[Tensor] = None, per_sample_weights: Optional[Tensor] = None
     ) -> Tensor:
-        """A row for each bag; `per_sample_weights`, of the shape of the index, are factors of the rows of sums."""
+        """A row for each bag. `per_sample_weights`, of the shape of the index, are factors of the rows in sums."""
         return self._call(index, offsets, per_sample_weights)[0]
 
 
@@ -50,13 +50,14 @@ class RegionCall(MultiInput):
     """A convolution within regions."""
 
     def forward(self, x: Tensor, rin: Tensor, rout: Tensor) -> Tensor:
-        """`x: [n, in, h, w]` whose pixels are of the regions `rin: [n, 1, h, w]`, at places of the regions `rout: [n, 1, oh, ow]`."""
+        """The output for `x: [n, in, h, w]`. `rin: [n, 1, h, w]` has the region of each pixel, and
+        `rout: [n, 1, oh, ow]` that of each place of the output."""
         return self._call(x, rin, rout)[0]
 
 
 class UnpoolCall(MultiInput):
-    """A layer that undoes a pool."""
+    """A layer that inverts a pool."""
 
     def forward(self, x: Tensor, indices: Tensor) -> Tensor:
-        """Zeros with the elements of `x` in these places of each channel."""
+        """Zeros, with the elements of `x` at these places of each channel."""
         return self._call(x, indices)[0]

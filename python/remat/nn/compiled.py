@@ -1,12 +1,13 @@
-"""Modules that hold a layer of the compiled library, and the parts of those that are made of several.
+"""Modules that hold a layer of the compiled library, and modules for the parts of composed layers.
 
-A `CompiledLayer` has a `Core`: the compiled layer, which knows its class and options, and its parameters by name. Two modules never share
-one. Copies, pickles and moves make another compiled layer of the same options and give it the values, so parameters that are also
-somewhere else, tied ones, are found again by their core.
+A `CompiledLayer` has a `Core`: the compiled layer, which knows its class and options, and its parameters by name. Two
+modules never share a core. Copies, pickles and moves make another compiled layer of the same options and give it the
+values. Tied parameters, which are in another module too, are found again by their core.
 
-Within the compiled layer others compute, which `Part` modules stand for. What is done to a part acts there: modes by name, and
-hooks and other modules in its place by a pair of functions that the compiled layer calls around it. These hold the modules weakly,
-since nothing sees a cycle that leads through the compiled layer.
+A compiled layer may have other layers within it, which `Part` modules stand for. Changes to a part act on the layer
+within. Modes are set by name. Hooks, and other modules in the part's place, act through a pair of functions that the
+compiled layer calls around the layer within. These functions hold the modules weakly, since the garbage collector
+cannot see a cycle through the compiled layer.
 """
 import copy
 import functools
@@ -27,7 +28,7 @@ _owners: "weakref.WeakValueDictionary[int, Core]" = weakref.WeakValueDictionary(
 
 
 class Core:
-    """A compiled layer, of the class of modules that makes it, and its parameters by name."""
+    """A compiled layer, the class of modules that makes it, and its parameters by name."""
 
     def __init__(self, of: Any, native: Any):
         self.of = of
@@ -35,18 +36,18 @@ class Core:
         self._take(native)
 
     def _take(self, native: Any) -> None:
-        """Holds a compiled layer, in the place of the one before."""
+        """Holds a compiled layer in place of the one before."""
         for p in getattr(self, "parameters", {}).values():
             if _owners.get(p._address) is self:
                 del _owners[p._address]
         self.native = native
         self.parameters: Dict[str, Parameter] = dict(native.state())
         for p in self.parameters.values():
-            # what a layer has of the one that it stands around, as a WeightNorm the bias, is its own from now on
+            # a layer now owns the parameters of the layer that it wraps, as a WeightNorm owns the bias
             _owners[p._address] = self
 
     def own(self) -> Dict[str, Parameter]:
-        """The parameters that count: not those of parts that other modules stand for."""
+        """The layer's own parameters, without those of parts that other modules replace."""
         return {n: self.parameters[n] for n in self.native.own_names() if n in self.parameters}
 
     def name_of(self, p: Parameter) -> str:
@@ -55,21 +56,22 @@ class Core:
 
     @property
     def place(self) -> Tuple[Device, Any]:
-        """Device and dtype that the layer was made with."""
+        """The device and the dtype of the layer."""
         first = next(iter(self.parameters.values()), None)
         return (default_device(), "float32") if first is None else (first.device, first.dtype)
 
     def move(self, device: Device, dtype: DTypeLike) -> Dict[int, Tuple[Parameter, Parameter]]:
-        """Lies on a device, in a dtype. Gives each parameter that was there with the one in its place, by its address."""
+        """Moves the layer to a device and a dtype. Returns, by address, each old parameter with its new one."""
         before, native = self.own(), self.native.remade(device, dtype)
         _give(dict(native.state()), before)
         self._take(native)
         return {p._address: (p, self.parameters[name]) for name, p in before.items()}
 
     def change(self, options: Dict[str, Any]) -> bool:
-        """Lets the layer have other options and the same parameters. False where these would be others. Errors: those of making it."""
+        """Gives the layer other options and keeps its parameters. False if other options would need other parameters.
+        Errors: those of making the layer."""
         kind, own = self.native.kind, list(self.parameters.items())
-        # dry, since only the shapes are wanted: its parameters cost nothing
+        # on a dry device, since only the shapes matter: parameters take no memory there
         twin = _remat._NativeLayer(kind, options, Device(threads=1).dry(), "float32", Generator(0))
         if [(n, p.shape) for n, p in own] != [(n, p.shape) for n, p in twin.state()]:
             return False
@@ -85,7 +87,7 @@ class Core:
         return True
 
     def tap(self, path: str, module: Optional[Module], is_replaced: bool) -> None:
-        """Lets a module's hooks, or the module itself, act in the place of a part; None for nothing."""
+        """Makes a module's hooks, or the module itself, act in the place of a part. None takes them away."""
         tap = None if module is None else _Tap(module, is_replaced)
         self.native.tap(path, None if tap is None else (tap.before, tap.after), is_replaced)
         (self.replaced.add if is_replaced else self.replaced.discard)(path)
@@ -137,7 +139,8 @@ def _read_parameter(of: Any, value: Tensor, is_trained: bool, requires_grad: boo
 
 
 def _reduce(p: Parameter) -> Any:
-    """A parameter of a layer is pickled as that: with its layer, which is read once however often it is named."""
+    """Pickles a parameter of a layer together with its layer. The layer is read once, however many parameters name
+    it."""
     core = _owners.get(p._address)
     if core is not None:
         return _parameter_of, (core, core.name_of(p))
@@ -146,7 +149,7 @@ def _reduce(p: Parameter) -> Any:
 
 def _deepcopy(p: Parameter, memo: Dict[int, Any]) -> Parameter:
     core = _owners.get(p._address)
-    # by itself a parameter is copied without the others of its layer
+    # a parameter that is copied by itself leaves the other ones of its layer
     if core is not None and memo:
         return copy.deepcopy(core, memo).parameters[core.name_of(p)]
     made = _read_parameter(type(p), p.detach(), p.is_trained, p.requires_grad)
@@ -166,7 +169,7 @@ class _Tap:
         self._module, self._is_replaced = weakref.ref(module), is_replaced
 
     def before(self, x: Tensor) -> Tuple[bool, Any]:
-        """True and the result, or False and what the part is to read."""
+        """True and the result, or False and the input for the part."""
         module = self._module()
         if module is None:
             return False, x
@@ -179,7 +182,7 @@ class _Tap:
 
 
 class _Inside(Module):
-    """What a compiled layer and its parts share: the modules in it are parts, or stand for some."""
+    """The base of compiled layers and their parts. The modules in it are parts, or replace parts."""
 
     def _place(self) -> Tuple[Core, str]:
         """The core, and the path within it."""
@@ -190,7 +193,7 @@ class _Inside(Module):
         return f"{path}.{name}" if path else name
 
     def _replace(self, name: str, module: Any) -> None:
-        """Lets a module compute in the place of a part. Errors: TypeError where a module cannot."""
+        """Makes a module compute in the place of a part. Errors: TypeError if no module can."""
         core, path = self._place()[0], self._path_of(name)
         if module is self._modules[name]:
             return
@@ -205,7 +208,7 @@ class _Inside(Module):
         self._tap(name)
 
     def _tap(self, name: str) -> None:
-        """Lets act what stands in the place of a part."""
+        """Connects the module in the place of a part, or the part's hooks, to the compiled layer."""
         core, path = self._place()[0], self._path_of(name)
         module = self._modules[name]
         is_part = isinstance(module, Part) and module._place() == (core, path)
@@ -217,7 +220,7 @@ class _Inside(Module):
             core.tap(path, module, not is_part)
 
     def _tap_all(self) -> None:
-        """As `_tap`, of all within: for a compiled layer that was made anew."""
+        """As `_tap`, for all parts within. For a compiled layer that was made anew."""
         for name, module in self._modules.items():
             if not isinstance(module, Part) or module._forward_hooks or module._forward_pre_hooks:
                 self._tap(name)
@@ -225,7 +228,8 @@ class _Inside(Module):
                 module._tap_all()
 
     def _takes(self, name: str, value: Any) -> bool:
-        """True if an assignment was one of a part, which has been done. Errors: TypeError for what would not act."""
+        """True if an assignment named a part or a parameter; it is done then. Errors: TypeError for an assignment
+        without effect."""
         core = self._place()[0]
         if name in self._parameters or name in self._buffers:
             if value is not getattr(self, name):
@@ -237,7 +241,7 @@ class _Inside(Module):
         if isinstance(value, (Module, Parameter)) and _is_ours(type(self)):
             has = ", ".join(self._modules) or "none"
             raise TypeError(
-                f"{core.of.__name__} would never use `{name}`: what computes within it are its parts ({has}); replace one of them, or "
+                f"{core.of.__name__} would never use `{name}`: only its parts ({has}) compute within it; replace one of them, or "
                 "call the network from a module of your own"
             )
         return False
@@ -248,31 +252,32 @@ class _Inside(Module):
         super().__delattr__(name)
 
     def add_module(self, name: str, module: Optional[Module]) -> None:
-        """Puts a module in the place of a part. Errors: TypeError for a name that is none."""
+        """Puts a module in the place of a part. Errors: TypeError for a name that is no part."""
         setattr(self, name, module)
 
 
 def _class_of_ours(of: type) -> Any:
-    """This package's class in the line of `of`, which may be a user's class below it."""
+    """The class of this package from which `of` derives; `of` may be a user's subclass of it."""
     return next(c for c in of.__mro__ if _is_ours(c))
 
 
 def _is_ours(of: type) -> bool:
-    """True for classes of this package, whose `forward` uses what was compiled and nothing else."""
+    """True for classes of this package, whose `forward` uses only the compiled layer."""
     return of.__module__.split(".")[0] == "remat"
 
 
 def _examples(core: Core, path: str) -> str:
-    """Some parts below a path that others can stand for."""
+    """Some parts below a path that other modules can replace."""
     names = {n.rsplit(".", 1)[0] for n in core.parameters if n.startswith(f"{path}.")}
     some = sorted(n for n in names if core.native.takes_tap(n))[:3]
     return f" (`{'`, `'.join(some)}`)" if some else ""
 
 
 class Part(_Inside):
-    """A part of a network of the library, which computes within it: its parameters, modes and hooks are those there.
+    """A part of a network of the library. It computes within the network, with its parameters, modes and hooks.
 
-    A part that is a layer of one tensor has hooks, and another module can be assigned in its place. It is not called by itself.
+    A part that is a layer of one tensor has hooks, and another module can be assigned in its place. A part is not
+    called by itself.
     """
 
     def __init__(self, core: Core, path: str):
@@ -318,22 +323,22 @@ class Part(_Inside):
         raise NotImplementedError(f"`{path}` computes within {core.of.__name__}, and is not called by itself: call the network")
 
     def extra_repr(self) -> str:
-        """What is shown between the brackets."""
+        """The text that `repr` shows between the brackets."""
         return "" if self._modules else ", ".join(self._parameters)
 
 
 class CompiledLayer(_Inside):
-    """A module of one compiled layer, whose parameters are registered under their names."""
+    """A module that holds one compiled layer, and registers its parameters under their names."""
 
-    # the compiled layer's class, where it is not called as this one
+    # the name of the compiled layer's class, if it differs from this class's
     KIND = ""
-    # true where the options are the fields of a config
+    # true if the options are the fields of a config
     _has_config = False
-    # other names of parts, as other libraries have them
+    # names of parts in other libraries, as aliases
     _also: Dict[str, str] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Lets the layers of this package note what they were made with."""
+        """Makes the layers of this package note the arguments that they were made with."""
         super().__init_subclass__(**kwargs)
         if "__init__" in cls.__dict__ and _is_ours(cls):
             cls.__init__ = _noted(cls.__init__)  # type: ignore[method-assign]
@@ -342,7 +347,7 @@ class CompiledLayer(_Inside):
         self, device: Optional[Device] = None, dtype: DTypeLike = "float32", generator: Optional[Generator] = None,
         options: Optional[Dict[str, Any]] = None,
     ) -> None:
-        """Makes the compiled layer, of the options that were noted unless there are others."""
+        """Makes the compiled layer from the noted options, unless others are given."""
         made_by = _class_of_ours(type(self))
         native = _remat._NativeLayer(
             made_by.KIND or made_by.__name__, self.__dict__["_given"] if options is None else options, default_device(device), dtype,
@@ -404,7 +409,7 @@ class CompiledLayer(_Inside):
         super().__setattr__(name, value)
 
     def _set_option(self, name: str, value: Any) -> None:
-        """Changes an option of the layer. Errors: TypeError for one that is fixed; those of making such a layer."""
+        """Changes an option of the layer. Errors: TypeError for a fixed option; those of making such a layer."""
         core, given = self.__dict__["_core"], self.__dict__["_given"]
         if name in given and _same(given[name], value):
             return
@@ -441,7 +446,7 @@ class CompiledLayer(_Inside):
         self._tap_all()
 
     def extra_repr(self) -> str:
-        """What is shown between the brackets."""
+        """The text that `repr` shows between the brackets."""
         return _shown(self._options)
 
 
@@ -451,18 +456,19 @@ def _kept_dtype(p: Tensor, dtype: Optional[DTypeLike]) -> bool:
 
 
 def _shown(options: Dict[str, Any]) -> str:
-    """Options as they are shown; a layer that another one stands around as its class with its own."""
+    """Options as they are shown. A wrapped layer is shown as its class with its options."""
     texts = {k: f"{v[0]}({_shown(v[1])})" if k == "layer" else v for k, v in options.items()}
     return ", ".join(f"{k}={v}" for k, v in texts.items())
 
 
 def _same(a: Any, b: Any) -> bool:
-    """True for options that are equal and of one type, so that 1 is not True."""
+    """True for options that are equal and of the same type, so that 1 is not True."""
     return type(a) is type(b) and bool(a == b)
 
 
 def _noted(make: Callable[..., None]) -> Callable[..., None]:
-    """A class's `__init__` that notes the options that it is called with, with defaults, unless a subclass's has."""
+    """Wraps a class's `__init__` so that it notes its options, defaults included, unless that of a subclass has noted
+    them."""
     signature = inspect.signature(make)
 
     @functools.wraps(make)

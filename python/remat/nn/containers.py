@@ -1,4 +1,4 @@
-"""Modules in lists and one after the other, and those that change shapes alone."""
+"""Lists and sequences of modules, and modules that only change shapes."""
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .. import _functions as F
@@ -24,7 +24,8 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """One axis as several; one of the extents may be -1: what is left. Errors at the call: AxisError, ShapeError.
+    """Splits an axis into several. One of the extents may be -1: it is what the others leave. Errors at the call:
+    AxisError, ShapeError.
 
     >>> import remat
     >>> remat.nn.Unflatten(1, (3, -1))(remat.ones(2, 12)).shape
@@ -40,7 +41,7 @@ class Unflatten(Module):
         return F.unflatten(x, self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
-        """What is shown between the brackets."""
+        """The text that `repr` shows between the brackets."""
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
@@ -91,7 +92,7 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """Modules one after the other, given one by one, in a list, or in a dictionary with their names.
+    """Calls modules one after the other. They are given one by one, in a list, or in a dictionary by name.
 
     >>> import remat
     >>> net = remat.nn.Sequential(remat.nn.Linear(4, 8), remat.nn.ReLU(), remat.nn.Linear(8, 2))
@@ -108,7 +109,7 @@ class Sequential(ModuleList):
             super().__init__(modules[0] if len(modules) == 1 and not isinstance(modules[0], Module) else modules)
 
     def forward(self, x: Any) -> Any:
-        """The output of the last for `x`."""
+        """The output of the last module."""
         for m in self:
             x = m(x)
         return x

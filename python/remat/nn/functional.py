@@ -1,6 +1,6 @@
 """Functions of networks under the names and with the arguments of `torch.nn.functional`: `import remat.nn.functional as F`.
 
-Random ones draw from the default generator, see `remat.manual_seed`, unless they are given one.
+Random functions draw from the default generator (see `remat.manual_seed`), unless they are given another.
 
     >>> import remat
     >>> import remat.nn.functional as F
@@ -39,9 +39,9 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
 def embedding(x: Tensor, weight: Tensor, padding_idx: Optional[int] = None, sparse: bool = False) -> Tensor:
     """The rows of `weight: [count, size]` that the integers `x: [..]` name: `[.., size]`; the row `padding_idx` gets no gradient.
-    With `sparse` a backward pass keeps the gradient of these rows alone, as `remat.nn.Embedding` says.
+    With `sparse` a backward pass keeps the gradient of these rows only, as `remat.nn.Embedding` says.
 
-    Errors: IndexError for one that there is not, when the value is read.
+    Errors: IndexError for an index that is no row, when the value is read.
 
     >>> import remat
     >>> remat.nn.functional.embedding(remat.tensor([1, 0]), remat.eye(2)).tolist()
@@ -53,7 +53,7 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: Optional[int] = None, spar
 def one_hot(x: Tensor, num_classes: int) -> Tensor:
     """`y[.., k] = 1` where `k` is the integer, else 0: int64, with a last axis of `num_classes`.
 
-    Unlike PyTorch's it must be told the number: to find it, the values would have to be waited for.
+    Unlike PyTorch's, it needs the number of classes: to find it, the function would have to wait for the values.
 
     >>> import remat
     >>> remat.nn.functional.one_hot(remat.tensor([1, 0]), 3).tolist()
@@ -99,7 +99,8 @@ def layer_norm(
     x: Tensor, normalized_shape: Union[int, Sequence[int]], weight: Optional[Tensor] = None, bias: Optional[Tensor] = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over the last axes, whose extents are `normalized_shape`, as those of `weight` and `bias`. Errors: ShapeError.
+    """`x` normalised over its last axes, which have the extents `normalized_shape`. `weight` and `bias` have these
+    extents too. Errors: ShapeError.
 
     >>> import remat
     >>> remat.nn.functional.layer_norm(remat.tensor([[1.0, 3.0]]), 2).round().tolist()
@@ -118,7 +119,7 @@ def layer_norm(
 def group_norm(
     x: Tensor, num_groups: int, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalised over each group of channels (axis 1) of each example.
+    """`x` normalised over each group of channels (axis 1) of each example.
 
     >>> import remat
     >>> remat.nn.functional.group_norm(remat.rand(2, 4, 3), 2).shape
@@ -131,7 +132,8 @@ _PAD_MODES = {"reflect", "replicate", "circular"}
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """With elements around the last axes: `pad` is `[before, after]` of the last axis, then of the one before it, and so on.
+    """`x` with elements added around its last axes: `pad` is `[before, after]` of the last axis, then of the one before
+    it, and so on.
 
     A negative number takes elements away. `mode` is constant, reflect, replicate or circular. Errors: ValueError for an odd count,
     more pairs than axes, or another mode; ShapeError for more elements than `mode` has.
@@ -166,7 +168,7 @@ def interpolate(
     """Images (or lines, or volumes) of another size: `[n, c, ..]` of one to three more axes, to extents `size` or by factors.
 
     `mode` is nearest, nearest-exact, linear, bilinear, trilinear, bicubic or area. Errors: ValueError unless one of `size` and
-    `scale_factor` is given, or for another mode; AxisError; ArgumentError for options that a mode has not.
+    `scale_factor` is given, or for another mode; AxisError; ArgumentError for options that a mode does not have.
 
     >>> import remat
     >>> x = remat.tensor([[[[0.0, 1.0]]]])

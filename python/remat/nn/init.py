@@ -1,4 +1,4 @@
-"""First values of parameters, drawn in place, as `torch.nn.init`: each gives the parameter.
+"""Initial values of parameters, drawn in place, as `torch.nn.init`. Each function returns the parameter.
 
     >>> import remat
     >>> layer = remat.nn.Linear(4, 2)

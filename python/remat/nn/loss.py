@@ -1,8 +1,8 @@
-"""Losses, as functions and as modules. Names, formulas and what a mean divides by are PyTorch's.
+"""Losses, as functions and as modules. Names, formulas and the divisors of means are PyTorch's.
 
 `reduction` is `mean`, `sum` or `none`. Labels are integers; other targets have the prediction's dtype and shape. Errors of all:
-ShapeError, DTypeError and AxisError for inputs that do not fit; ArgumentError for options outside their domain; IndexError, when the
-value is read, for a label that is no class.
+ShapeError, DTypeError and AxisError for inputs that do not fit; ArgumentError for options outside their domain;
+IndexError, when the value is read, for a label that is no class.
 """
 import inspect
 from typing import Any, Optional
@@ -21,9 +21,9 @@ def cross_entropy(
     logits: Tensor, labels: Tensor, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: Optional[int] = None,
     weight: Optional[Tensor] = None,
 ) -> Tensor:
-    """Cross-entropy of `softmax(logits)`, `[n, c, ..]`, with class labels `[n, ..]`, or with probabilities of the logits' shape. A
-    label that is no class is an IndexError when the value is read; one that is `ignore_index` does not count. `weight: [c]` is of
-    the classes.
+    """Cross-entropy of `softmax(logits)`, `[n, c, ..]`, with class labels `[n, ..]`, or with probabilities of the
+    logits' shape. A label that is no class is an IndexError when the value is read. A label equal to `ignore_index`
+    does not count. `weight: [c]` has a weight for each class.
 
     >>> import remat
     >>> remat.nn.cross_entropy(remat.zeros(2, 4), remat.tensor([0, 3])).item()  # doctest: +ELLIPSIS
@@ -44,7 +44,7 @@ def nll_loss(
     log_probabilities: Tensor, labels: Tensor, weight: Optional[Tensor] = None, ignore_index: Optional[int] = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the logarithm of each label's probability, of `[n, c, ..]` and labels `[n, ..]`.
+    """Minus the log-probability of each label. `x: [n, c, ..]` has log-probabilities, and labels are `[n, ..]`.
 
     >>> import remat
     >>> remat.nn.nll_loss(remat.tensor([[-1.0, -2.0]]), remat.tensor([1])).item()
@@ -108,7 +108,7 @@ def binary_cross_entropy(x: Tensor, y: Tensor, weight: Optional[Tensor] = None, 
 def binary_cross_entropy_with_logits(
     x: Tensor, y: Tensor, reduction: str = "mean", weight: Optional[Tensor] = None, pos_weight: Optional[Tensor] = None
 ) -> Tensor:
-    """Binary cross-entropy of `sigmoid(x)` with `y` in 0 .. 1; `pos_weight` are factors of what counts where `y` is 1.
+    """Binary cross-entropy of `sigmoid(x)` with `y` in 0 .. 1. `pos_weight` has factors for the term of `y = 1`.
 
     >>> import remat
     >>> remat.nn.binary_cross_entropy_with_logits(remat.zeros(2), remat.ones(2)).item()  # doctest: +ELLIPSIS
@@ -122,8 +122,8 @@ def binary_cross_entropy_with_logits(
 def sigmoid_focal_loss(
     x: Tensor, y: Tensor, alpha: Optional[float] = 0.25, gamma: float = 2.0, reduction: str = "none"
 ) -> Tensor:
-    """Binary cross-entropy whose easy examples count less (Lin et al., ICCV 2017), as `torchvision.ops.sigmoid_focal_loss`; no
-    `alpha` weighs both classes alike.
+    """Binary cross-entropy whose easy examples count less (Lin et al., ICCV 2017), as
+    `torchvision.ops.sigmoid_focal_loss`. Without `alpha` both classes have the same weight.
 
     >>> import remat
     >>> remat.nn.sigmoid_focal_loss(remat.zeros(1), remat.ones(1), alpha=None, gamma=0.0).item()  # doctest: +ELLIPSIS
@@ -143,7 +143,8 @@ def dice_loss(x: Tensor, y: Tensor, smooth: float = 1.0, reduction: str = "mean"
 
 
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """`target (ln target - x)` of logarithms `x` of probabilities. `reduction` may be `batchmean`: the sum over the examples.
+    """`target (ln target - x)`, where `x` has log-probabilities. `reduction` may be `batchmean`: the sum divided by the
+    number of examples.
 
     >>> import remat
     >>> remat.nn.kl_div(remat.tensor([[0.0]]), remat.ones(1, 1), reduction="batchmean").item()
@@ -182,8 +183,9 @@ def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int = 0, reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """Connectionist temporal classification (Graves et al., ICML 2006): `log_probs: [steps, n, c]`, `targets: [n, labels]` or one
-    behind the other, and the lengths of both `[n]`. A mean is of losses over the lengths of their targets.
+    """Connectionist temporal classification (Graves et al., ICML 2006): `log_probs: [steps, n, c]`,
+    `targets: [n, labels]`, or all of them joined, and the lengths of both, `[n]`. A mean is over losses, each divided
+    by the length of its target.
 
     >>> import remat
     >>> y = remat.zeros(4, 1, 3).log_softmax(-1)
@@ -194,8 +196,8 @@ def ctc_loss(
 
 
 def info_nce_loss(x: Tensor, y: Tensor, temperature: float = 0.1, reduction: str = "mean") -> Tensor:
-    """Cross-entropy of each row of `x: [n, d]` finding its own row of `y: [n, d]` by cosines over the temperature (van den Oord et al.,
-    2018).
+    """Cross-entropy of finding, for each row of `x: [n, d]`, its own row of `y: [n, d]` by cosines divided by the
+    temperature (van den Oord et al., 2018).
 
     >>> import remat
     >>> remat.nn.info_nce_loss(remat.eye(2), remat.eye(2)).item() < 1e-3
@@ -205,7 +207,8 @@ def info_nce_loss(x: Tensor, y: Tensor, temperature: float = 0.1, reduction: str
 
 
 def nt_xent_loss(x: Tensor, y: Tensor, temperature: float = 0.5, reduction: str = "mean") -> Tensor:
-    """As `info_nce_loss`, of both views among all others of both (Chen et al., ICML 2020).
+    """As `info_nce_loss`, but each row of both views must find its partner among all other rows of both (Chen et al.,
+    ICML 2020).
 
     >>> import remat
     >>> remat.nn.nt_xent_loss(remat.eye(2), remat.eye(2), 0.1).item() < 1e-3
@@ -225,7 +228,7 @@ def hinge_embedding_loss(x: Tensor, y: Tensor, margin: float = 1.0, reduction: s
 
 
 def soft_margin_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-    """`ln(1 + e^(-y x))` of `y` that are 1 or -1.
+    """`ln(1 + e^(-y x))`, where `y` is 1 or -1.
 
     >>> import remat
     >>> remat.nn.soft_margin_loss(remat.zeros(1), remat.ones(1)).item()  # doctest: +ELLIPSIS
@@ -235,7 +238,7 @@ def soft_margin_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def margin_ranking_loss(x1: Tensor, x2: Tensor, y: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """`max(0, -y (x1 - x2) + margin)`: where `y` is 1 `x1` is to be the larger, where it is -1 `x2`.
+    """`max(0, -y (x1 - x2) + margin)`: `x1` should be larger where `y` is 1, and `x2` where it is -1.
 
     >>> import remat
     >>> remat.nn.margin_ranking_loss(remat.zeros(1), remat.ones(1), remat.ones(1)).item()
@@ -248,8 +251,8 @@ def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
     swap: bool = False, reduction: str = "mean",
 ) -> Tensor:
-    """`max(0, |anchor - positive| - |anchor - negative| + margin)` of `p`-norms along the last axis; with `swap` the negative counts
-    from the nearer of anchor and positive.
+    """`max(0, |anchor - positive| - |anchor - negative| + margin)` with `p`-norms along the last axis. With `swap` the
+    distance of the negative is that to the nearer of anchor and positive.
 
     >>> import remat
     >>> a = remat.zeros(1, 2)
@@ -282,8 +285,8 @@ def multi_margin_loss(
 
 
 def multilabel_margin_loss(x: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """`sum_(j, k) max(0, 1 - x[j] + x[k]) / c` over the labels `j` of an example and the classes `k` that are none of them; labels,
-    `[n, c]`, end with the first that is negative.
+    """`sum_(j, k) max(0, 1 - x[j] + x[k]) / c` over the labels `j` of an example and all other classes `k`. The labels
+    of a row of `[n, c]` end before the first negative one.
 
     >>> import remat
     >>> remat.nn.multilabel_margin_loss(remat.tensor([[1.0, 0.5, 0.0, 2.0]]), remat.tensor([[0, 3, -1, 1]])).item()
@@ -322,7 +325,7 @@ def _module(name: str, f: Any) -> Any:
             return f(*x, **self.options)
 
         def extra_repr(self) -> str:
-            """What is shown between the brackets."""
+            """The text that `repr` shows between the brackets."""
             return ", ".join(f"{k}={v}" for k, v in self.options.items())
 
     Loss.__name__ = Loss.__qualname__ = name

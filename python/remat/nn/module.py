@@ -9,11 +9,11 @@ from .._support import DTypeLike
 
 
 _hook_ids = itertools.count(1)
-"""No two hooks have one: a handle that is kept takes no other's hook out."""
+"""Each hook has a number of its own, so that an old handle never takes out another hook."""
 
 
 class RemovableHandle:
-    """What registering a hook gives: `remove()` takes the hook out.
+    """The handle of a registered hook: `remove()` takes the hook out.
 
     >>> import remat
     >>> layer = remat.nn.ReLU()
@@ -33,7 +33,7 @@ class RemovableHandle:
 
 
 def _where(args: Tuple[Any, ...], device: Any, dtype: Any) -> Tuple[Optional[Device], Any]:
-    """Device and dtype of the arguments of `to`. Errors: TypeError for what is neither."""
+    """Device and dtype from the arguments of `to`. Errors: TypeError for an argument that is neither."""
     for a in args:
         if isinstance(a, Device):
             device = a
@@ -51,10 +51,10 @@ def _where(args: Tuple[Any, ...], device: Any, dtype: Any) -> Tuple[Optional[Dev
 
 
 class Module:
-    """A network or a part of one. A subclass makes its parts in `__init__`, and says in `forward` what it computes.
+    """A network or a part of one. A subclass makes its parts in `__init__`, and computes in `forward`.
 
-    Attributes that are parameters or modules are found by name: `block.0.weight`, as in PyTorch. A parameter that is reached
-    twice is listed once, under the first name.
+    Attributes that are parameters or modules are found by name: `block.0.weight`, as in PyTorch. A parameter that is
+    found twice is listed once, under its first name.
 
     >>> import remat
     >>> class Net(remat.nn.Module):
@@ -126,7 +126,7 @@ class Module:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def register_parameter(self, name: str, parameter: Optional[Parameter]) -> None:
-        """Adds a parameter under a name, or None for one that is not there. Errors: TypeError for what is neither."""
+        """Adds a parameter under a name, or None for a missing one. Errors: TypeError for another object."""
         if parameter is not None and not isinstance(parameter, Parameter):
             raise TypeError(f"`{name}` is to be a Parameter or None, not {type(parameter).__name__}")
         self._parameters[name] = parameter
@@ -147,24 +147,24 @@ class Module:
         (self._not_saved.discard if persistent else self._not_saved.add)(name)
 
     def add_module(self, name: str, module: Optional["Module"]) -> None:
-        """Adds a part under a name, None for one that is not there. Errors: TypeError for what is neither."""
+        """Adds a part under a name, or None for a missing one. Errors: TypeError for another object."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"`{name}` is to be a Module or None, not {type(module).__name__}")
         self._modules[name] = module
 
-    # what there is
+    # parts and state
 
     def named_modules(self, prefix: str = "") -> Iterator[Tuple[str, "Module"]]:
-        """This module and all within it, each once, with their names."""
+        """This module and all modules within it, each once, by name."""
         for name, module in _remat.module_tree(self):
             yield (f"{prefix}.{name}" if prefix and name else prefix or name), module
 
     def modules(self) -> Iterator["Module"]:
-        """This module and all within it, each once."""
+        """This module and all modules within it, each once."""
         return (m for _, m in self.named_modules())
 
     def named_children(self) -> Iterator[Tuple[str, "Module"]]:
-        """The parts, with their names."""
+        """The parts, by name."""
         return ((n, m) for n, m in self._modules.items() if m is not None)
 
     def children(self) -> Iterator["Module"]:
@@ -172,11 +172,11 @@ class Module:
         return (m for _, m in self.named_children())
 
     def _library_state(self, is_saved: bool = True) -> Any:
-        """All state, for the compiled part: with the generators and modes of the compiled layers. It is traversed there."""
+        """All state for the compiled part, which traverses it, with the generators and modes of the compiled layers."""
         return _remat._State(self, is_saved)
 
     def named_parameters(self) -> Iterator[Tuple[str, Parameter]]:
-        """Trained parameters with their names."""
+        """Trained parameters by name."""
         yield from self._library_state(False).trained()
 
     def parameters(self) -> Iterator[Parameter]:
@@ -184,7 +184,7 @@ class Module:
         return (p for _, p in self.named_parameters())
 
     def named_buffers(self) -> Iterator[Tuple[str, Parameter]]:
-        """State without a gradient, with its names."""
+        """State without a gradient, by name."""
         yield from self._library_state(False).buffers()
 
     def buffers(self) -> Iterator[Parameter]:
@@ -207,9 +207,10 @@ class Module:
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
         """Replaces parameters and buffers by those of `state`, all of them or none; gradients stay.
 
-        Names are PyTorch's for the layers that both have; the `num_batches_tracked` of its batch norms is passed over. Gives the
-        names that were missing and those that were not expected, which are errors if `strict`. Errors: ArgumentError naming all
-        that does not fit; BudgetError if old and new state do not fit together.
+        Names are PyTorch's for the layers that both libraries have. The `num_batches_tracked` of PyTorch's batch norms
+        is ignored, unless the batch norm here has such a count too. Returns the names that were missing and those that
+        were not expected; they are errors if `strict`. Errors: ArgumentError, which names every value that does not
+        fit; BudgetError if there is no room for the old and the new state together.
         """
         from .._creation import asarray
 
@@ -219,37 +220,39 @@ class Module:
         return missing, unexpected
 
     def _torch_counts(self) -> List[str]:
-        """Names under which PyTorch's batch norms count batches, for a mode that there is not here: they are no state."""
+        """Names under which PyTorch's batch norms count batches, for batch norms here that have no such count."""
         return [
             f"{name}.num_batches_tracked" if name else "num_batches_tracked"
             for name, m in self.named_modules() if "running_mean" in m._buffers and "num_batches_tracked" not in m._buffers
         ]
 
     def train(self, mode: bool = True) -> "Module":
-        """Lets every part train: dropout drops, normalisation uses the batch's statistics. Gives the module."""
+        """Puts every part into training mode: dropout drops, and normalisation uses the batch's statistics. Returns the
+        module."""
         for m in self.modules():
             object.__setattr__(m, "training", mode)
             m._mode_changed(mode)
         return self
 
     def eval(self) -> "Module":
-        """Lets every part evaluate. Gives the module."""
+        """Puts every part into evaluation mode. Returns the module."""
         return self.train(False)
 
     def _mode_changed(self, training: bool) -> None:
-        """For layers whose compiled part has a mode of its own."""
+        """Called when the mode changes, for layers whose compiled part has a mode of its own."""
 
     def requires_grad_(self, requires_grad: bool = True) -> "Module":
-        """Freezes (or thaws) every parameter. Gives the module."""
+        """Freezes every parameter, or unfreezes it. Returns the module."""
         for p in self.parameters():
             p.requires_grad = requires_grad
         return self
 
     def to(self, *args: Any, device: Optional[Device] = None, dtype: Optional[DTypeLike] = None) -> "Module":
-        """Moves parameters and buffers to a device, converts floats to a dtype, or both. Gives the module.
+        """Moves parameters and buffers to a device, converts floats to a dtype, or both. Returns the module.
 
-        What is there already stays, and what two names share they share still. **What moves is replaced by new parameters**, without gradients, so move before the optimiser
-        is made. Errors: BudgetError if it does not fit there.
+        Parameters that are there already stay, and shared parameters stay shared. **Parameters that move are replaced
+        by new ones**, without gradients, so move the module before you make the optimiser. Errors: BudgetError if it
+        does not fit there.
 
         >>> import remat
         >>> net = remat.nn.Linear(4, 2)
@@ -260,7 +263,7 @@ class Module:
         from .compiled import CompiledLayer, _kept_dtype
 
         all = list(self.modules())
-        # layers first: what else has one of their parameters, a tied weight, has then the one in its place
+        # layers first: a tied weight in another module is then replaced by the layer's new parameter
         moved: Dict[int, Tuple[Parameter, Parameter]] = {}
         for m in all:
             if isinstance(m, CompiledLayer):
@@ -295,7 +298,7 @@ class Module:
             p.grad = None
 
     def apply(self, f: Callable[["Module"], Any]) -> "Module":
-        """Calls `f` with every part, innermost first. Gives the module."""
+        """Calls `f` with every part, innermost first. Returns the module."""
         for m in self.children():
             m.apply(f)
         f(self)
@@ -304,7 +307,7 @@ class Module:
     # calls
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; a subclass says."""
+        """Computes the module's output. A subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} has no `forward`")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -325,7 +328,8 @@ class Module:
         return y
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, args, result)` after `forward`; what it gives, if not None, is the result.
+        """Calls `hook(module, args, result)` after `forward`. If the hook returns a value other than None, that is the
+        result.
 
         >>> import remat
         >>> m = remat.nn.ReLU(); h = m.register_forward_hook(lambda m, x, y: y + 1)
@@ -337,7 +341,8 @@ class Module:
         return self._hooked(self._forward_hooks, hook)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, args)` before `forward`; what it gives, if not None, are the arguments."""
+        """Calls `hook(module, args)` before `forward`. If the hook returns a value other than None, these are the
+        arguments."""
         return self._hooked(self._forward_pre_hooks, hook)
 
     @staticmethod
@@ -347,7 +352,7 @@ class Module:
         return handle
 
     def extra_repr(self) -> str:
-        """What a subclass shows of itself between the brackets."""
+        """The text that a subclass shows between the brackets."""
         return ""
 
     def __repr__(self) -> str:

@@ -15,10 +15,12 @@ def _within(layer: Module) -> Any:
 
 
 class WeightNorm(OneInput):
-    """A layer in the place of `layer` whose weight is a length times a direction, of each slice of axis 0 (Salimans and Kingma, 2016):
-    `weight = g v / |v|`. Its state is that of `torch.nn.utils.parametrizations.weight_norm`. `layer` is not used beside it.
+    """A layer that replaces `layer`. Its weight is a length times a direction for each slice of axis 0 (Salimans and
+    Kingma, 2016): `weight = g v / |v|`. Its state is that of `torch.nn.utils.parametrizations.weight_norm`. Do not use
+    `layer` any more.
 
-    Errors: TypeError for a layer that is made of others; ArgumentError for a `name` that is not there or a vector.
+    Errors: TypeError for a layer that is composed of others; ArgumentError for a `name` that does not exist or is a
+    vector.
 
     >>> import remat
     >>> layer = remat.nn.WeightNorm(remat.nn.Linear(4, 2))
@@ -33,9 +35,9 @@ class WeightNorm(OneInput):
 
 
 class SpectralNorm(OneInput):
-    """A layer in the place of `layer` whose weight is divided by an estimate of its largest singular value (Miyato et al., ICLR 2018),
-    which each pass while training makes better by `n_power_iterations` steps. Its state is that of
-    `torch.nn.utils.parametrizations.spectral_norm`. `layer` is not used beside it. Errors: as of `WeightNorm`.
+    """A layer that replaces `layer`. Its weight is divided by an estimate of its largest singular value (Miyato et al.,
+    ICLR 2018). In training, each pass improves the estimate by `n_power_iterations` steps. Its state is that of
+    `torch.nn.utils.parametrizations.spectral_norm`. Do not use `layer` any more. Errors: as `WeightNorm`.
 
     >>> import remat
     >>> layer = remat.nn.SpectralNorm(remat.nn.Linear(4, 2))

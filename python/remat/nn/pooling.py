@@ -1,4 +1,4 @@
-"""Pools of images, of the windows that most networks have."""
+"""Pools of images, with the windows that most networks use."""
 from typing import Any, Optional
 
 from .. import _tensor_methods as T
@@ -24,7 +24,7 @@ class MaxPool2d(Module):
         return T.max_pool2d(x, self.kernel_size, self.stride, self.padding)
 
     def extra_repr(self) -> str:
-        """What is shown between the brackets."""
+        """The text that `repr` shows between the brackets."""
         return f"{self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 

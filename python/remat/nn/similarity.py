@@ -1,4 +1,4 @@
-"""How alike vectors are, and channels beside one another: modules without state."""
+"""Similarity of vectors, and normalisation over neighbouring channels: modules without state."""
 from .. import _functions as F
 from .._remat import Tensor
 from .module import Module
@@ -22,7 +22,7 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The `p`-norm of the difference of vectors along the last axis, to each number of which `eps` is added.
+    """The `p`-norm of the difference of vectors along the last axis. `eps` is added to each element of the difference.
 
     >>> import remat
     >>> remat.nn.PairwiseDistance(eps=0.0)(remat.zeros(1, 2), remat.tensor([[3.0, 4.0]])).tolist()

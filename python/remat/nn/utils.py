@@ -1,4 +1,4 @@
-"""What is done with the gradients of many parameters at once."""
+"""Functions for the gradients of many parameters at once."""
 from typing import Iterable, Union
 
 from .. import _remat
@@ -11,8 +11,8 @@ def _all(parameters: Union[Parameter, Iterable[Parameter]]) -> list:
 
 
 def clip_grad_norm_(parameters: Union[Parameter, Iterable[Parameter]], max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Scales the gradients so that their norm together is at most `max_norm`. Gives the norm that they had, 0 without any gradient;
-    waits for nothing.
+    """Scales the gradients so that their joint norm is at most `max_norm`. Returns the norm that they had, 0 without
+    any gradient. It waits for nothing.
 
     Errors: ArgumentError for a negative norm.
 

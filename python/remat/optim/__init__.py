@@ -1,4 +1,4 @@
-"""Optimisers, whose step happens as a whole or not at all, and learning rates as functions of the step."""
+"""Optimisers, whose steps happen as a whole or not at all, and learning rates as functions of the step."""
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 from .. import _remat
@@ -13,7 +13,7 @@ Parameters = Union[Module, Iterable[Any]]
 
 
 def _named(parameters: Any, start: int = 0) -> List[Tuple[str, Parameter]]:
-    """Parameters with names: a module's own, those of pairs, or numbers."""
+    """Parameters with names: those of a module, those given in pairs, or numbers."""
     if isinstance(parameters, Module):
         return list(parameters.named_parameters())
     if isinstance(parameters, Tensor):
@@ -25,7 +25,7 @@ def _named(parameters: Any, start: int = 0) -> List[Tuple[str, Parameter]]:
 
 
 class ParamGroup(Dict[str, Any]):
-    """The options of a group of parameters, and the parameters as `params`. An option that is set is set in the optimiser.
+    """The options of a group of parameters, and the parameters as `params`. Setting an option sets it in the optimiser.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=0.5)
@@ -48,11 +48,11 @@ class ParamGroup(Dict[str, Any]):
 
 
 class Optimizer:
-    """An optimiser over parameters in groups, which may have options of their own.
+    """An optimiser over parameters in groups. Each group may have options of its own.
 
     `params` is a module, parameters, pairs of a name and a parameter, or dictionaries `{"params": .., "lr": ..}`, one a group.
-    A step moves every parameter that has a gradient and drops the gradients. If anything failed, nothing has moved. The base of all
-    optimisers: `remat.optim.SGD` and others are made.
+    A step moves every parameter that has a gradient and drops the gradients. If anything failed, nothing has moved.
+    This is the base of all optimisers; make `remat.optim.SGD` or another one.
 
     >>> import remat
     >>> isinstance(remat.optim.SGD(remat.nn.Linear(2, 2), lr=0.1), remat.optim.Optimizer)
@@ -60,7 +60,7 @@ class Optimizer:
     """
 
     _kind = ""
-    # the ranks among which state is divided, if it is
+    # the group of ranks among which state is divided, if it is
     _group: Any = None
 
     @classmethod
@@ -90,7 +90,7 @@ class Optimizer:
 
     @classmethod
     def _options(cls, given: Dict[str, Any]) -> Dict[str, Any]:
-        """Options in the library's names."""
+        """Options under the library's names."""
         given = dict(given)
         if "betas" in given:
             given["beta1"], given["beta2"] = given.pop("betas")
@@ -122,7 +122,8 @@ class Optimizer:
         self.load_state_dict(of["state"])
 
     def add_param_group(self, group: Dict[str, Any]) -> None:
-        """Adds parameters `group["params"]` with the other entries as options; the rest are those that the optimiser was made with.
+        """Adds the parameters `group["params"]`. The other entries are options; missing ones are those that the
+        optimiser was made with.
 
         >>> import remat
         >>> a, b = remat.nn.Parameter(remat.ones(1)), remat.nn.Parameter(remat.ones(1))
@@ -135,23 +136,25 @@ class Optimizer:
         self._add(group["params"], {**self._defaults, **own})
 
     def set_group(self, index: int, **options: Any) -> None:
-        """Changes options of a group. Errors: ArgumentError for one that is not there, or outside its domain; nothing has changed."""
+        """Changes options of a group. Errors, after which nothing has changed: ArgumentError for an unknown option, or
+        one outside its domain."""
         self._of.set_group(index, self._options(options))
 
     @property
     def groups(self) -> List[Dict[str, Any]]:
-        """The options of each group now."""
+        """The present options of each group."""
         groups: List[Dict[str, Any]] = self._of.groups()
         return groups
 
     @property
     def param_groups(self) -> List[ParamGroup]:
-        """The groups as dictionaries, in PyTorch's manner: `optimizer.param_groups[0]["lr"] = 0.1` changes the rate."""
+        """The groups as dictionaries, as in PyTorch: `optimizer.param_groups[0]["lr"] = 0.1` changes the rate."""
         return [ParamGroup(self, i, g, self._params[i]) for i, g in enumerate(self.groups)]
 
     @property
     def lr(self) -> float:
-        """The learning rate of the first group; setting it scales the others', so that groups keep their proportions."""
+        """The learning rate of the first group. Setting it scales the rates of the others, so that groups keep their
+        proportions."""
         return self._of.lr
 
     @lr.setter
@@ -161,26 +164,28 @@ class Optimizer:
     def step(self) -> None:
         """Moves every parameter that has a gradient, drops the gradients, and ends the step.
 
-        Errors, after which nothing has moved: what failed on the device and was not told yet.
+        Errors, after which nothing has moved: failures on the device that no call has reported.
         """
         self._of.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops every accumulated gradient; `step` does so too. A gradient is None then, whatever `set_to_none` says."""
+        """Drops every accumulated gradient; `step` does so too. Gradients are then None, whatever `set_to_none`
+        says."""
         self._of.zero_grad()
 
     def skip_step(self) -> None:
-        """Gives a step up after an error: drops the gradients, and goes on."""
+        """Gives up a step after an error: drops the gradients, so that the next step can begin."""
         self._of.skip_step()
 
     def state_dict(self) -> Dict[str, Any]:
-        """Options and state by name, for `load_state_dict`. Of state that is divided among ranks the whole: all of them call it."""
+        """Options and state by name, for `load_state_dict`. If the state is divided among ranks, all of them call this
+        and get the whole."""
         if self._group is not None:
             return {"options": self._of.options(), "state": dict(self._of.whole_state(self._device))}
         return {"options": self._of.options(), "state": {name: p.detach() for name, p in self._of.state()}}
 
     def load_state_dict(self, state: Dict[str, Any], strict: bool = True) -> None:
-        """Goes on from what `state_dict` gave. Errors: ArgumentError, FormatError."""
+        """Goes on from a state that `state_dict` returned. Errors: ArgumentError, FormatError."""
         _remat._State.of_parameters(self._of.state()).load(list(state["state"].items()), strict)
         self._of.load_options(state["options"])
 
@@ -246,7 +251,7 @@ class Adam(AdamW):
 
 
 def _plain(name: str, kind: str, text: str) -> Any:
-    """An optimiser whose options have the library's names and defaults."""
+    """Makes an optimiser class whose options have the library's names and defaults."""
 
     class Plain(Optimizer):
         _kind = kind
@@ -282,10 +287,12 @@ RMSprop = _plain("RMSprop", "rmsprop", "RMSprop (Hinton, 2012).")
 
 
 class SparseAdam(Optimizer):
-    """Adam of the rows of tables that were looked up, as `torch.optim.SparseAdam`: the others stay, and so do their moments.
+    """Adam for the rows of tables that were looked up, as `torch.optim.SparseAdam`. Other rows and their moments stay
+    as they are.
 
-    For the weights of embeddings with `sparse=True`. Errors: ArgumentError at the step, after which nothing has moved, for a gradient that is
-    a tensor: of another layer, or because it was read, clipped, or has hooks.
+    For the weights of embeddings with `sparse=True`. Errors: ArgumentError at the step, after which nothing has moved,
+    for a gradient that is a dense tensor. That is the gradient of another layer, or one that was read or clipped or has
+    hooks.
 
     >>> import remat
     >>> table = remat.nn.Embedding(1000, 4, sparse=True)
@@ -304,8 +311,9 @@ class SparseAdam(Optimizer):
 
 
 class LBFGS:
-    """L-BFGS (Liu and Nocedal, 1989), as `torch.optim.LBFGS`: `step(closure)` calls a function that computes the loss as often as it
-    needs, takes the gradients itself, and waits. It takes the memory of `2 history_size + 2` copies of the parameters.
+    """L-BFGS (Liu and Nocedal, 1989), as `torch.optim.LBFGS`. `step(closure)` calls a function that computes the loss,
+    as often as it needs. It takes the gradients itself, and waits. It needs the memory of `2 history_size + 2` copies
+    of the parameters.
 
     Errors: ArgumentError for options outside their domain or no parameter; DTypeError, DeviceError for parameters of two.
 
@@ -342,7 +350,8 @@ class LBFGS:
         self._of = _remat._Lbfgs([p for _, p in named], options)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops gradients that the parameters have; `step` takes those that it needs itself. They are None then, whatever `set_to_none` says."""
+        """Drops the gradients of the parameters; `step` computes the ones that it needs itself. Gradients are then
+        None, whatever `set_to_none` says."""
         for _, p in self._named:
             p.grad = None
 
@@ -357,25 +366,28 @@ class LBFGS:
 
     @property
     def evaluations(self) -> int:
-        """How often the loss was computed."""
+        """The number of times that the loss was computed."""
         return self._of.evaluations
 
     def step(self, closure: Callable[[], Tensor]) -> float:
-        """Moves the parameters by up to `max_iter` iterations; the loss of before. `closure` gives the loss, of rank 0, and calls no
-        `backward`. Errors: those of `closure`; the parameters are where the last iteration left them then."""
+        """Moves the parameters by up to `max_iter` iterations. Returns the loss before the step. `closure` returns the
+        loss, a tensor without axes, and does not call `backward`. Errors: those of `closure`; the parameters are then
+        where the last iteration left them."""
         return self._of.step(closure)
 
     def state_dict(self) -> Dict[str, Tensor]:
-        """What is remembered, by name, for `load_state_dict`."""
+        """The history that the optimiser keeps, by name, for `load_state_dict`."""
         return dict(self._of.state(self._named[0][1].device))
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave. Errors, after which nothing has changed: ArgumentError; BudgetError."""
+        """Goes on from a state that `state_dict` returned. Errors, after which nothing has changed: ArgumentError;
+        BudgetError."""
         self._of.load(list(state.items()))
 
 
 class Accumulate:
-    """Gradients of several batches for one step: as of one batch of them all, of losses that are means.
+    """Accumulates gradients of several batches for one step. If losses are means, the gradient is that of one batch of
+    all examples.
 
     >>> import remat
     >>> net = remat.nn.Linear(1, 1)
@@ -392,19 +404,20 @@ class Accumulate:
         self._of = _remat._Accumulate(batches)
 
     def backward(self, loss: Tensor) -> bool:
-        """Adds the gradient of the loss over the number of batches to those of the parameters. True if the step is due. Errors: those
-        of `Tensor.backward`, after which the batch does not count."""
+        """Adds the gradient of the loss, divided by the number of batches, to those of the parameters. True if the step
+        is due. Errors: those of `Tensor.backward`; the batch then does not count."""
         return self._of.backward(loss)
 
     def restart(self) -> None:
-        """Begins a step anew, as after `Optimizer.skip_step`."""
+        """Begins a step anew, for use after `Optimizer.skip_step`."""
         self._of.restart()
 
 
 class Average:
-    """A second copy of a module's state that follows it, as `torch.optim.swa_utils.AveragedModel`. `decay` makes it an exponential
-    moving average (EMA), `a = decay a + (1 - decay) w`; None counts all the same, as stochastic weight averaging (SWA) does. `buffers`
-    averages those of floats as well; else they are taken as they are. It is on the device, under its budget.
+    """A second copy of a module's state, an average over updates, as `torch.optim.swa_utils.AveragedModel`. With
+    `decay` it is an exponential moving average (EMA), `a = decay a + (1 - decay) w`. With None all updates count the
+    same, as in stochastic weight averaging (SWA). `buffers` averages float buffers too; otherwise the copy has their
+    last values. It lies on the device, within its budget.
 
     >>> import remat
     >>> net = remat.nn.Linear(2, 1)
@@ -424,11 +437,11 @@ class Average:
         self._of.update()
 
     def swap(self) -> None:
-        """Lets the module have the averages, and keeps what it had in their place: the second call undoes the first."""
+        """Exchanges the module's state and the averages. A second call undoes the first."""
         self._of.swap()
 
     def copy_to_module(self) -> None:
-        """Lets the module have the averages. Errors: BudgetError if both do not fit."""
+        """Copies the averages to the module. Errors: BudgetError if there is no room for both."""
         self._of.copy_to_module()
 
     def state_dict(self) -> Dict[str, Tensor]:
@@ -441,9 +454,9 @@ class Average:
 
 
 def update_batch_norm(module: Module, batches: Iterable[Any], forward: Optional[Callable[[Any], Any]] = None) -> int:
-    """Takes the running statistics of a module's batch norms anew, as means over all batches: for weights that were averaged.
-    `forward` is called with each batch, the module itself unless given; modes and momenta are as before when it returns. Gives the
-    number of batches. Errors: those of `batches` and `forward`.
+    """Computes the running statistics of a module's batch norms anew, as means over all batches. It is for averaged
+    weights. It calls `forward` with each batch, by default the module itself. Modes and momenta are as before when it
+    returns. Returns the number of batches. Errors: those of `batches` and `forward`.
 
     >>> import remat
     >>> norm = remat.nn.BatchNorm1d(1)
@@ -464,8 +477,8 @@ Named = List[Tuple[str, Parameter]]
 
 
 def group_by_name(parameters: Parameters, patterns: Iterable[str]) -> List[Named]:
-    """The parameters whose names match each pattern, and those that match none: one list more than patterns. The first pattern that
-    matches counts; `*` is any text, dots included, and `?` any character.
+    """The parameters whose names match each pattern, and those that match none: one list more than there are patterns.
+    The first matching pattern counts. `*` is any text, dots included, and `?` any character.
 
     >>> import remat
     >>> biases, rest = remat.optim.group_by_name(remat.nn.Linear(2, 3), ["*bias"])
@@ -477,7 +490,8 @@ def group_by_name(parameters: Parameters, patterns: Iterable[str]) -> List[Named
 
 
 def split_decay(parameters: Parameters) -> Tuple[Named, Named]:
-    """The parameters that weight decay should act on, and those that it should not: vectors and numbers, such as biases and scales.
+    """The parameters on which weight decay should act, and those on which it should not: vectors and numbers, such as
+    biases and scales.
 
     >>> import remat
     >>> net = remat.nn.Linear(2, 3)

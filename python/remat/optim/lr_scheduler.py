@@ -1,7 +1,7 @@
 """Learning rates that a scheduler sets between epochs or steps, under the names of `torch.optim.lr_scheduler`.
 
-`remat.optim.Schedule` is a value without a position, which a checkpoint need not hold; these have one, as PyTorch's programs
-expect it.
+`remat.optim.Schedule` is a value without a position, so a checkpoint need not hold it. The schedulers here have a
+position, as PyTorch programs expect.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -21,16 +21,17 @@ from . import Optimizer, one_cycle
 
 
 def _first_rates(optimizer: Optimizer) -> List[float]:
-    """The rate that each group had before any scheduler set it."""
+    """The rates that the groups had before any scheduler set them."""
     known: List[float] = vars(optimizer).setdefault("_first_rates", [])
     known.extend(g["lr"] for g in optimizer.groups[len(known):])
     return list(known)
 
 
 class LRScheduler:
-    """Sets the rates of an optimiser's groups at once and at every `step`: a subclass says `rate(base, epoch)`, of the rate that a group
-    had before any scheduler set it and the number of steps, or `get_lr()`, of all groups. The first of both forgets a rate that the
-    program or another scheduler set meanwhile; the schedulers here that multiply the present rate, as PyTorch's do, go on from it.
+    """Sets the rates of an optimiser's groups at once, and again at every `step`. A subclass defines
+    `rate(base, epoch)`, from the rate that a group had before any scheduler set it and the number of steps, or
+    `get_lr()`, which returns the rates of all groups. A scheduler with `rate` overwrites a rate that the program or
+    another scheduler has set meanwhile. Schedulers here that multiply the present rate, as PyTorch's do, go on from it.
 
     >>> import remat
     >>> class Halved(remat.optim.lr_scheduler.LRScheduler):
@@ -67,7 +68,7 @@ class LRScheduler:
             self.optimizer.set_group(i, lr=rate)
 
     def step(self) -> None:
-        """Goes on by one, and sets the rates."""
+        """Moves on by one step, and sets the rates."""
         self.last_epoch += 1
         self._set()
 
@@ -80,27 +81,28 @@ class LRScheduler:
         return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "_last_lr": self.get_last_lr()}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave, and sets the rates."""
+        """Goes on from a state that `state_dict` returned, and sets the rates."""
         self.last_epoch, self.base_lrs = int(state["last_epoch"]), [float(v) for v in state["base_lrs"]]
-        # states of before know no present rates
+        # older states do not have the present rates
         self._put(state.get("_last_lr") or self._from_first_rates())
 
 
 class _Following(LRScheduler):
-    """Makes a rate of the one that the group has."""
+    """A scheduler that computes the next rate from the present one."""
 
     def next_rate(self, lr: float, base: float) -> float:
-        """The rate of a group after step `last_epoch`, which had `lr` until then."""
+        """The rate of a group after step `last_epoch`. The group had `lr` until then."""
         raise NotImplementedError(f"{type(self).__name__} has no `next_rate`")
 
     def get_lr(self) -> List[float]:
-        """The rate of each group after `last_epoch` steps, of what it is now."""
+        """The rate of each group after `last_epoch` steps, from its present rate."""
         now = [g["lr"] for g in self.optimizer.groups]
         return now if self.last_epoch == 0 else [self.next_rate(lr, base) for lr, base in zip(now, self.base_lrs)]
 
 
 class LambdaLR(LRScheduler):
-    """`base f(epoch)`, of one function or of one for each group. Errors: ValueError for another number of functions.
+    """`base f(epoch)`, with one function for all groups or one for each. Errors: ValueError for another number of
+    functions.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -119,7 +121,7 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """Not of one group alone: each has a function of its own."""
+        """Not defined for a single group: each has a function of its own."""
         raise NotImplementedError("each group has a function of its own")
 
     def _from_first_rates(self) -> List[float]:
@@ -127,7 +129,8 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(_Following):
-    """The present rate times `gamma` at every `step_size`th step: `base gamma^floor(epoch / step_size)` where nothing else sets it.
+    """The present rate times `gamma` at every `step_size`th step: `base gamma^floor(epoch / step_size)` if nothing else
+    sets the rate.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -154,7 +157,8 @@ class StepLR(_Following):
 
 
 class MultiStepLR(_Following):
-    """The present rate times `gamma` at each milestone: `base gamma^k` after `k` of them, where nothing else sets it.
+    """The present rate times `gamma` at each milestone: `base gamma^k` after `k` of them, if nothing else sets the
+    rate.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -179,7 +183,7 @@ class MultiStepLR(_Following):
 
 
 class ExponentialLR(_Following):
-    """The present rate times `gamma` at every step: `base gamma^epoch` where nothing else sets it.
+    """The present rate times `gamma` at every step: `base gamma^epoch` if nothing else sets the rate.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -204,8 +208,9 @@ class ExponentialLR(_Following):
 
 
 class CosineAnnealingLR(_Following):
-    """`eta_min + (base - eta_min) (1 + cos(pi epoch / T_max)) / 2` where nothing else sets the rate (Loshchilov and Hutter, ICLR 2017):
-    what the present one is above `eta_min` changes in the proportion in which that does.
+    """`eta_min + (base - eta_min) (1 + cos(pi epoch / T_max)) / 2` if nothing else sets the rate (Loshchilov and
+    Hutter, ICLR 2017). If something does, the distance of the present rate from `eta_min` changes by the same factor as
+    that of the formula.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -230,18 +235,20 @@ class CosineAnnealingLR(_Following):
         """The rate of a group that had `lr`."""
         before, now = ((1 + math.cos(math.pi * epoch / self.T_max)) / 2 for epoch in (self.last_epoch - 1, self.last_epoch))
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
-            # at the foot of the wave there is no proportion
+            # at the bottom of the wave the distance is 0, and there is no factor
             return lr + (base - self.eta_min) * now
         return self.eta_min + (lr - self.eta_min) * now / before
 
 
 class OneCycleLR(LRScheduler):
-    """One cycle of the rate, and of the momentum against it, as `torch.optim.lr_scheduler.OneCycleLR` (Smith and Topin, 2017).
+    """One cycle of the rate, and an opposite cycle of the momentum, as `torch.optim.lr_scheduler.OneCycleLR` (Smith and
+    Topin, 2017).
 
-    The rate goes from `max_lr / div_factor` up to `max_lr` and down to the first over `final_div_factor`; `max_lr` is one for all groups
-    or one for each. With `cycle_momentum` the momentum (the first of `betas`, of optimisers that have these) goes from `max_momentum`
-    down to `base_momentum` and up again. The number of steps is `total_steps`, or `epochs * steps_per_epoch`. Errors: ValueError
-    without one of both, for another strategy, for a step beyond the last, or if there is no momentum to cycle.
+    The rate goes from `max_lr / div_factor` up to `max_lr`, then down to the first rate divided by `final_div_factor`.
+    `max_lr` is one rate for all groups, or one for each. With `cycle_momentum` the momentum goes from `max_momentum`
+    down to `base_momentum` and up again. For optimisers with `betas`, the momentum is the first of them. The number of
+    steps is `total_steps`, or `epochs * steps_per_epoch`. Errors: ValueError if neither is given, for another strategy,
+    for a step beyond the last, or if there is no momentum to cycle.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=0.1, momentum=0.9)
@@ -277,11 +284,11 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, epoch: int) -> float:
-        """Not of one group alone: `_set` has the cycle of each."""
+        """Not defined for a single group: `_set` computes the cycle of each."""
         raise NotImplementedError("each group has a cycle of its own")
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave, and sets rates and momenta."""
+        """Goes on from a state that `state_dict` returned, and sets rates and momenta."""
         self.last_epoch, self.base_lrs = int(state["last_epoch"]), [float(v) for v in state["base_lrs"]]
         self._set()
 
@@ -298,11 +305,13 @@ class OneCycleLR(LRScheduler):
 
 
 class ReduceLROnPlateau:
-    """Multiplies the rates by `factor` when a figure has not become better for more than `patience` steps.
+    """Multiplies the rates by `factor` when a figure has not improved for more than `patience` steps.
 
-    Better is less by the share `threshold` of the best's size with `mode="min"`, more with `"max"`, or by `threshold` itself with
-    `threshold_mode="abs"`. A change of a rate by no more than `eps` is none. Figures below 0 count as others do, unlike in PyTorch, where
-    a loss of -1 that stays is better each time. Errors: ValueError for another mode, or a factor that is not below 1.
+    With `mode="min"`, a figure has improved if it is less than the best by more than the share `threshold` of the
+    best's absolute value; with `"max"`, if it is greater by as much. With `threshold_mode="abs"` the difference is
+    `threshold` itself. A rate stays if it would change by no more than `eps`. Figures below 0 count as others do. In
+    PyTorch, by contrast, a constant loss of -1 counts as an improvement each time. Errors: ValueError for another mode,
+    or a factor that is not below 1.
 
     >>> import remat
     >>> optimizer = remat.optim.SGD([remat.nn.Parameter(remat.ones(1))], lr=1.0)
@@ -330,12 +339,12 @@ class ReduceLROnPlateau:
 
     def _is_better(self, value: float) -> bool:
         margin = 0.0
-        if not math.isinf(self.best):  # a share of what is infinite is no number
+        if not math.isinf(self.best):  # a share of infinity is no number
             margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1.0)
         return value < self.best - margin if self.mode == "min" else value > self.best + margin
 
     def step(self, metrics: Any) -> None:
-        """Takes a figure, and lowers the rates if it is time."""
+        """Takes a figure, and lowers the rates if they are due."""
         value = float(metrics)
         if self._is_better(value):
             self.best, self.num_bad_epochs = value, 0
@@ -360,6 +369,6 @@ class ReduceLROnPlateau:
         return {"best": self.best, "num_bad_epochs": self.num_bad_epochs, "cooldown_counter": self.cooldown_counter}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; the rates are the optimiser's state."""
+        """Goes on from a state that `state_dict` returned. The rates are part of the optimiser's state."""
         self.best = float(state["best"])
         self.num_bad_epochs, self.cooldown_counter = int(state["num_bad_epochs"]), int(state["cooldown_counter"])

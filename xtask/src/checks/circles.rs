@@ -1,9 +1,9 @@
-//! The top-level modules of a crate import one another without circles, so each of them can be read, tested and moved with
-//! what lies below it and no more.
+//! The top-level modules of a crate import one another without circles. So each of them can be read, tested and moved
+//! with the modules below it alone.
 //!
-//! An edge is a path of non-test code that begins at the root: `crate::x`, or enough `super`s. What the root re-exports
-//! counts as its module's. The root itself is no module: it lists and names the others, and what it defines is for all.
-//! Circles that were there before the check are data in `xtask/src/circles.toml`.
+//! An edge is a path in non-test code that begins at the root: `crate::x`, or enough `super`s. A name that the root
+//! re-exports belongs to its module. The root itself is no module: it lists and names the others, and its own items are
+//! for all. Circles that existed before the check are data in `xtask/src/circles.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::rust_source::{Source, closing, find_word, line_of};
 /// The circles that are known.
 const KNOWN: &str = "xtask/src/circles.toml";
 
-/// From one module to others, with the places that say so.
+/// From each module to others, with the places of the imports.
 type Edges = BTreeMap<String, BTreeMap<String, Vec<(PathBuf, usize)>>>;
 
-/// Finds the circles of every crate, and what of the list is no longer true.
+/// Finds the circles of every crate, and entries of the list that are no longer true.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     let mut known = known(repo)?;
     let mut findings = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Each root with the crate that it is of; those of the checks themselves, too.
+/// Each root with its crate. The checks themselves are a crate, too.
 fn programs(repo: &Repo) -> Result<Vec<(String, PathBuf)>, String> {
     let mut found = vec![("xtask".to_string(), PathBuf::from("xtask/src/main.rs"))];
     found.retain(|(_, root)| repo.has(root));
@@ -94,7 +94,7 @@ impl Program {
         edges
     }
 
-    /// The names that the root's `use` items export: each name, and its module; `*` for all names of a module.
+    /// The names that the root's `use` items export, each with its module; `*` for all names of a module.
     fn exports(&self) -> Vec<(String, String)> {
         let source = &self.files[self.root].source;
         let mut found = Vec::new();
@@ -106,7 +106,7 @@ impl Program {
         found
     }
 
-    /// The module whose item the root re-exports under `name`; `None` for what is the root's own.
+    /// The module whose item the root re-exports under `name`; `None` for an item of the root itself.
     fn owner<'a>(&self, exports: &'a [(String, String)], name: &str) -> Option<&'a str> {
         let named = exports.iter().find(|(n, _)| n == name);
         let all = exports.iter().filter(|(n, _)| n == "*").find(|(_, module)| self.defines(module, name));
@@ -125,7 +125,7 @@ impl Program {
 }
 
 impl File {
-    /// Every path that begins at the root: the module it is in, its first name, and the offset of that.
+    /// Every path that begins at the root: the module that contains it, its first name, and the offset of that name.
     fn paths_from_the_root(&self) -> Vec<(String, &str, usize)> {
         let code = &self.source.code;
         let mut found = Vec::new();
@@ -154,7 +154,7 @@ impl File {
     }
 }
 
-/// The word at `from` or behind the spaces there, and its end.
+/// The word at `from`, or after the spaces there, and its end.
 fn word(code: &str, from: usize) -> Option<(&str, usize)> {
     let rest = code[from..].trim_start();
     let start = code.len() - rest.len();
@@ -162,13 +162,13 @@ fn word(code: &str, from: usize) -> Option<(&str, usize)> {
     (len > 0).then(|| (&code[start..start + len], start + len))
 }
 
-/// The offset behind a `::` at `from`.
+/// The offset after a `::` at `from`.
 fn after_colons(code: &str, from: usize) -> Option<usize> {
     let rest = code[from..].trim_start().strip_prefix("::")?;
     Some(code.len() - rest.len())
 }
 
-/// The first names of what follows a `::`, with their offsets: one, or those of a group.
+/// The first names after a `::`, with their offsets: one name, or those of a group.
 fn heads(code: &str, from: usize) -> Vec<(&str, usize)> {
     let rest = code[from..].trim_start();
     let open = code.len() - rest.len();
@@ -189,7 +189,7 @@ fn commas(text: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The names that a `use` tree gives, each with the first segment of its path; `crate` and `self` before that do not count.
+/// The names that a `use` tree gives, each with the first segment of its path, without `crate` and `self`.
 fn leaves(tree: &str, path: &mut Vec<String>, found: &mut Vec<(String, String)>) {
     let tree = tree.trim();
     if let Some(group) = tree.strip_prefix('{') {

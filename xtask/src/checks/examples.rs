@@ -1,8 +1,8 @@
-//! A program that a page shows is a program that can be run, and the two are the same.
+//! A program that a page shows can be run: it equals a program of the repository.
 //!
-//! `<!-- example: NAME -->` above a fenced block of Markdown says that the block is `crates/remat/examples/NAME.rs`. They are
-//! compared without the lines of the file that begin with `//!`, without the `# ` that hides a line of the block, and
-//! without regard to spaces: the body of a block whose `fn main` is hidden is not indented.
+//! `<!-- example: NAME -->` above a fenced block of Markdown says that the block is `crates/remat/examples/NAME.rs`.
+//! The comparison skips the lines of the file that begin with `//!`, the `# ` that hides a line of the block, and
+//! spaces: a block whose `fn main` is hidden does not indent the body.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn marked(page: &Path, text: &str) -> Vec<(String, Block)> {
     found
 }
 
-/// A line as the documentation's tests run it.
+/// A line as documentation tests run it.
 fn unhidden(line: &str) -> &str {
     if line == "#" { "" } else { line.strip_prefix("# ").unwrap_or(line) }
 }

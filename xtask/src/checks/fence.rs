@@ -13,8 +13,8 @@ const FORBID: &str = "#![forbid(unsafe_code)]";
 /// The attribute of a crate that has unsafe code in one folder, where a module may allow it.
 const DENY: &str = "#![deny(unsafe_code)]";
 
-/// Each root file of a fenced crate, and of xtask, forbids unsafe code. A crate that may have it in one folder denies it and allows it
-/// there.
+/// Each root file of a fenced crate, and of xtask, forbids unsafe code. A crate that may have it in one folder denies
+/// it, and allows it there.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     let mut fenced = vec![PathBuf::from("xtask/src/main.rs")];
     fenced.retain(|r| repo.has(r));

@@ -11,7 +11,7 @@ use crate::repo::{Crate, Repo};
 /// The document with the drawing.
 const DOCUMENT: &str = "ARCHITECTURE.md";
 
-/// Bytes that the document may have: who reads it should come to its end.
+/// The most bytes of the document: a reader should reach its end.
 const DOCUMENT_MAX_BYTES: usize = 12 * 1024;
 
 /// A crate and one that it uses.
@@ -70,7 +70,7 @@ fn check_crate(krate: &Crate) -> Vec<Finding> {
         findings.push(Finding::error(&path, 1, message));
     }
     for dependency in &krate.manifest.dependencies {
-        // a crate's own features, for its tests; cargo refuses any other dependency on itself
+        // a crate depends on its own features for its tests; cargo refuses any other dependency on itself
         let is_itself = dependency.package == package;
         if !is_itself && role_of_package(&dependency.package).is_some_and(|to| !may_use(&krate.role, to)) {
             let message = format!(

@@ -6,7 +6,7 @@ use crate::finding::Finding;
 use crate::repo::Repo;
 use crate::rust_files::rust_files;
 
-/// Lengths over `warn` are shown, over `fail` refused.
+/// Lengths over `warn` are shown, and lengths over `fail` are refused.
 struct Limit {
     warn: usize,
     fail: usize,

@@ -9,6 +9,7 @@ mod names;
 mod owed;
 mod paths;
 mod reasons;
+mod thread_locals;
 mod turns;
 mod unlisted;
 mod unwraps;
@@ -19,7 +20,7 @@ use crate::cargo;
 use crate::finding::Finding;
 use crate::repo::Repo;
 
-/// One check. `run` gives an error only where it could not look, and that fails the check too.
+/// One check. `run` returns an error only if it could not read its input. The check fails then, too.
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) teaches: &'static str,
@@ -58,6 +59,11 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "owed", teaches: "no todo!, unimplemented!, FIXME, XXX or #[ignore in crates", run: owed::check },
     Check { name: "unwrap", teaches: "no unwrap() in libraries outside tests", run: unwraps::check },
     Check {
+        name: "thread-locals",
+        teaches: "state of a thread is a part of types::context, except in files that the check lists",
+        run: thread_locals::check,
+    },
+    Check {
         name: "turns",
         teaches: "comments and pages without `of which`, `that which` and a first word `What`; no `pub fn of`",
         run: turns::check,
@@ -74,7 +80,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "catalogue",
-        teaches: "crates/remat/src/catalogue.json is what `cargo xtask catalogue` reads off the sources",
+        teaches: "crates/remat/src/catalogue.json is what `cargo xtask catalogue` extracts from the sources",
         run: crate::catalogue::check,
     },
     Check { name: "faults", teaches: "every fault of xtask/faults still fits the code", run: crate::faults::unfit },

@@ -1,8 +1,8 @@
-//! A name that Markdown says is in a file, is in it.
+//! A name that Markdown places in a file must be in that file.
 //!
-//! Claims have three forms: "`matmul` (`crates/tensor/src/methods/nn.rs`)", "`choose` in `crates/runtime/src/remat/policy.rs`"
-//! and `crates/ops/src/apply.rs::Apply`. Several names before a path are one claim each: "`a`, `b` and `c` in `path`". A
-//! folder, or a path with a pattern, holds what one of its files holds.
+//! Claims have three forms: "`matmul` (`crates/tensor/src/methods/nn.rs`)", "`choose` in
+//! `crates/runtime/src/remat/policy.rs`" and `crates/ops/src/apply.rs::Apply`. Several names before a path make one
+//! claim each: "`a`, `b` and `c` in `path`". A folder, or a path with a pattern, holds the names of any of its files.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ use crate::rust_source::{Source, find_word, line_of};
 /// The words that may stand between the names of one claim.
 const JOINTS: [&str; 5] = [",", "and", "or", ", and", ", or"];
 
-/// A name, and the path that is to hold it.
+/// A name, and the path that should hold it.
 struct Claim<'t> {
     name: &'t str,
     path: &'t str,
     line: usize,
 }
 
-/// The claims of a Markdown text that are not true. Paths that do not exist are the other check's.
+/// The false claims of a Markdown text. Another check finds paths that do not exist.
 pub(super) fn wrong(repo: &Repo, file: &Path, text: &str) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     for claim in claims(text) {
@@ -46,7 +46,7 @@ fn claims(text: &str) -> Vec<Claim<'_>> {
             if let Some(name) = span.split_once("::").and_then(|(_, item)| rust_name(item)) {
                 found.push(Claim { name, path, line: line(*at) });
             }
-            // backwards from the path, as long as what stands between says that the names belong to it
+            // goes backwards from the path while the text between shows that the names belong to it
             let mut after = *at;
             for (j, (at, span)) in spans[..i].iter().enumerate().rev() {
                 let between =
@@ -61,7 +61,7 @@ fn claims(text: &str) -> Vec<Claim<'_>> {
     found
 }
 
-/// The texts between blank lines and fences, with their offsets; fenced text is none of them.
+/// The texts between blank lines and fences, with their offsets. Fenced text is left out.
 fn paragraphs(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut start, mut at, mut in_fence) = (Vec::new(), 0, 0, false);
     for line in text.split_inclusive('\n') {
@@ -77,7 +77,7 @@ fn paragraphs(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// `name`, `Type::name`, `name(..)` or `name!` without what follows the name; `None` for anything else.
+/// The name in `name`, `Type::name`, `name(..)` or `name!`; `None` for anything else.
 fn rust_name(span: &str) -> Option<&str> {
     let end = span.find(['(', '!', '<']).unwrap_or(span.len());
     let name = &span[..end];
@@ -94,7 +94,7 @@ fn holds(repo: &Repo, place: &Path, name: &str) -> Result<bool, String> {
         false => vec![place.to_path_buf()],
     };
     for file in files {
-        // what is no text holds no name
+        // a file that is not text holds no name
         let Ok(text) = repo.read(&file) else { continue };
         let code = if file.extension().is_some_and(|e| e == "rs") { Source::new(text).code } else { text };
         if name.split("::").all(|part| find_word(&code, part).next().is_some()) {

@@ -1,11 +1,11 @@
-//! Unfinished work stays on a branch, and a debt is an issue number.
+//! Unfinished work stays on a branch. A debt has an issue number.
 
 use crate::finding::Finding;
 use crate::repo::Repo;
 use crate::rust_files::{RustFile, rust_files};
 use crate::rust_source::find_word;
 
-/// Words that are refused in code, where they run.
+/// Words that are refused in code, but not in comments and strings.
 const IN_CODE: [&str; 3] = ["todo!", "unimplemented!", "#[ignore"];
 /// Words that are refused anywhere, comments included.
 const ANYWHERE: [&str; 2] = ["FIXME", "XXX"];

@@ -1,4 +1,4 @@
-//! Markdown names only what exists, where it is, and nothing that only one machine has.
+//! Markdown names only things that exist, at their places, and no path of a single machine.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,11 +6,11 @@ use super::names;
 use crate::finding::Finding;
 use crate::repo::Repo;
 
-/// A path in backticks is ours if it starts with one of these.
+/// A path in backticks belongs to the repository if it starts with one of these.
 const OURS: [&str; 8] = ["crates/", "docs/", "xtask/", "scripts/", "tests/", "examples/", "benches/", ".ci/"];
 /// A path below one of these folders of the file system belongs to a machine, not to the repository.
 const MACHINE: [&str; 7] = ["home", "root", "Users", "mnt", "media", "work", "workspace"];
-/// From here on a name is a pattern or a placeholder, not a path.
+/// A name that contains one of these is a pattern or a placeholder from there on.
 const PATTERN: [char; 6] = ['*', '{', '<', '$', '[', '?'];
 
 /// Looks through every Markdown file.
@@ -40,7 +40,7 @@ fn missing_in_line(repo: &Repo, file: &Path, line: usize, text: &str) -> Vec<Fin
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut findings = Vec::new();
     for name in code_spans(text).filter_map(|(_, span)| own_path(span)) {
-        // a crate's README may speak of its own tests/ and benches/
+        // a crate's README may name its own tests/ and benches/
         if !repo.has(Path::new(name)) && !repo.has(&folder.join(name)) {
             findings.push(missing(file, line, name));
         }
@@ -74,26 +74,26 @@ fn link_targets(line: &str) -> Vec<&str> {
     targets.collect()
 }
 
-/// The part of a code span that is a path of ours, if it is one.
+/// The part of a code span that is a path of the repository, if it is one.
 pub(super) fn own_path(span: &str) -> Option<&str> {
     if !OURS.iter().any(|p| span.starts_with(p)) || span.contains(char::is_whitespace) {
         return None;
     }
     let name = without_place(span);
     let fixed = match name.find(PATTERN) {
-        // of `crates/*/src` only `crates/` can be looked up
+        // in `crates/*/src` only `crates/` can be looked up
         Some(at) => &name[..name[..at].rfind('/').map_or(0, |slash| slash + 1)],
         None => name,
     };
     Some(fixed.trim_end_matches(['.', ',', ';', '…'])).filter(|p| !p.is_empty())
 }
 
-/// Cuts `#anchor`, `:line` and `::item` off.
+/// Cuts off `#anchor`, `:line` and `::item`.
 fn without_place(name: &str) -> &str {
     name.split(['#', ':']).next().unwrap_or(name)
 }
 
-/// Takes `.` and `..` out of a path, so that a link out of a folder that does not exist is still judged by its target.
+/// Resolves `.` and `..` in a path, so that a link out of a missing folder is still judged by its target.
 fn resolve(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -108,7 +108,7 @@ fn resolve(path: &Path) -> PathBuf {
     out
 }
 
-/// The first path in the line that names a folder of some machine.
+/// The first path in the line that names a folder of a machine.
 fn machine_path(line: &str) -> Option<&str> {
     let starts = line.match_indices('/').map(|(i, _)| i);
     let is_start = |&i: &usize| {

@@ -1,5 +1,5 @@
-//! Every outside dependency is named once, in the root manifest, with a comment right above it that says why. The fuzz targets are a
-//! workspace of their own, whose manifest says it for what only they have.
+//! Every outside dependency is named once, in the root manifest, right below a comment with its reason. The fuzz
+//! targets are a workspace of their own. Their manifest has the reasons of the dependencies that only they have.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::finding::Finding;
 use crate::manifest::{Dependency, Manifest};
 use crate::repo::Repo;
 
-/// The manifest that inherits from no other.
+/// The manifest that inherits from no other manifest.
 const FUZZ: &str = "fuzz/Cargo.toml";
 
-/// Reads the root manifest for reasons, and every crate's for dependencies that go around it.
+/// Reads the root manifest for reasons, and every crate's manifest for dependencies that bypass it.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     let root = Path::new("Cargo.toml");
     let text = repo.read(root)?;

@@ -1,7 +1,8 @@
-//! Turns of phrase that make a reader begin again: they are not used any more.
+//! Turns of phrase that make a reader begin again are refused.
 //!
-//! The check reads comments of Rust files, pages of the book and the pages at the root. It joins the lines of a comment, so that a
-//! phrase that a line break divides is found too. It also looks for public functions named `of`: at the call the name says nothing.
+//! The check reads comments of Rust files, pages of the book and the pages at the root. It joins the lines of a
+//! comment, so that it finds a phrase across a line break. It also looks for public functions named `of`: at a call the
+//! name says nothing.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,21 +12,18 @@ use crate::repo::Repo;
 use crate::rust_files::{RustFile, rust_files};
 use crate::rust_source::{Source, closing, find_word};
 
-/// Phrases that are refused in comments and in Markdown, each with the way to do without it.
+/// Phrases that are refused in comments and in Markdown, each with a way to avoid it.
 const PHRASES: [(&str, &str); 2] = [
     ("of which", "write two sentences, or repeat the noun (`two loops. The second ..`)"),
     ("that which", "name the thing"),
 ];
-/// A comment may not begin so: it announces a thing and does not name it.
+/// A comment may not begin with this word: it announces a thing and does not name it.
 const OPENING: &str = "What ";
-/// Markdown beside the pages of the book.
+/// The pages outside the book.
 const PAGES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 /// The notes of released versions are history. Only the section above them is read.
 const CHANGELOG: &str = "CHANGELOG.md";
 
-/// Folders whose prose is not mended yet, since other work goes on in them. A folder leaves the list when its prose is
-/// mended; no folder joins it.
-const NOT_DONE: &[&str] = &["crates/cpu", "crates/device", "crates/emulated", "crates/python", "crates/runtime"];
 /// Files with a public function `of` that has too many callers for a rename in passing. A file leaves the list with the
 /// rename; no file joins it.
 const STILL_OF: &[&str] = &[
@@ -46,9 +44,9 @@ pub(crate) fn check(repo: &Repo) -> Result<Vec<Finding>, String> {
     for path in repo.files()?.iter().filter(|p| is_page(p)) {
         findings.extend(in_page(path, &repo.read(path)?));
     }
-    let stale = idle_entries(repo, &findings);
+    let idle = idle_entries(repo, &findings);
     findings.retain(|f| !is_excused(f));
-    findings.extend(stale);
+    findings.extend(idle);
     Ok(findings)
 }
 
@@ -63,25 +61,21 @@ fn is_of_function(finding: &Finding) -> bool {
 }
 
 fn is_excused(finding: &Finding) -> bool {
-    let is_listed = |list: &[&str]| list.iter().any(|entry| finding.path.starts_with(entry));
-    is_listed(NOT_DONE) || (is_of_function(finding) && is_listed(STILL_OF))
+    is_of_function(finding) && STILL_OF.iter().any(|file| finding.path.starts_with(file))
 }
 
-/// Entries of the two lists that excuse nothing.
+/// Entries of the list that excuse nothing.
 fn idle_entries(repo: &Repo, findings: &[Finding]) -> Vec<Finding> {
-    let is_idle = |entry: &str, is_name: bool| {
-        repo.has(Path::new(entry))
-            && !findings.iter().any(|f| f.path.starts_with(entry) && (!is_name || is_of_function(f)))
+    let is_idle = |file: &&&str| {
+        repo.has(Path::new(file)) && !findings.iter().any(|f| f.path.starts_with(file) && is_of_function(f))
     };
-    let folders = NOT_DONE.iter().filter(|e| is_idle(e, false)).map(|e| (e, "NOT_DONE"));
-    let files = STILL_OF.iter().filter(|e| is_idle(e, true)).map(|e| (e, "STILL_OF"));
-    let finding = |(entry, list): (&&str, &str)| {
-        Finding::error(Path::new(file!()), 0, format!("`{entry}` is done; take it out of `{list}`"))
+    let finding = |file: &&str| {
+        Finding::error(Path::new(file!()), 0, format!("`{file}` has no `pub fn of`; take it out of `STILL_OF`"))
     };
-    folders.chain(files).map(finding).collect()
+    STILL_OF.iter().filter(is_idle).map(finding).collect()
 }
 
-/// A comment's text, its lines joined, with the line on which each part of it stands.
+/// A comment's text with its lines joined, and the line on which each part stands.
 #[derive(Default)]
 struct Prose {
     text: String,
@@ -147,7 +141,7 @@ fn comments(source: &Source) -> Vec<Prose> {
 
 /// The comment of a line: its marker, its text, and whether it stands alone.
 fn comment_in<'l>(raw: &'l str, code: &str) -> Option<(&'l str, &'l str, bool)> {
-    // the scanner blanks comments and strings: a comment begins behind the last visible character
+    // the scanner blanks comments and strings: a comment begins after the last visible character
     let visible = code.trim_end().len();
     let rest = raw[visible..].trim_start();
     let slashes = rest.len() - rest.trim_start_matches('/').len();
@@ -191,7 +185,7 @@ fn functions_of(file: &RustFile) -> Vec<Finding> {
     found.map(|at| Finding::error(&file.path, file.source.line(at), message)).collect()
 }
 
-/// True where the text ends with `pub` and words that may stand between it and `fn`.
+/// True if the text ends with `pub` and words that may stand between `pub` and `fn`.
 fn is_pub(before: &str) -> bool {
     let mut words = before.split_whitespace().rev().skip_while(|w| ["const", "async", "unsafe"].contains(w));
     words.next() == Some("pub")
@@ -246,9 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_on_the_list_is_excused_until_it_is_mended() {
-        assert_eq!(found(&format!("{}/src/a.rs", NOT_DONE[0]), "// What it is.\n"), [""; 0]);
-        let done = check(&Scratch::new(&[(&format!("{}/src/a.rs", NOT_DONE[0]), "// A sum.\n")])).unwrap();
-        assert!(done[0].message.contains(NOT_DONE[0]), "{done:?}");
+    fn a_file_on_the_list_keeps_its_function_and_leaves_the_list_without_it() {
+        let findings = |text: &str| check(&Scratch::new(&[(STILL_OF[0], text)])).unwrap();
+        assert!(findings("impl A {\n    pub fn of() {}\n}\n").is_empty());
+        let prose = findings("// What it is.\nimpl A {\n    pub fn of() {}\n}\n");
+        assert_eq!(places(&prose), [format!("{}:1", STILL_OF[0])]);
+        let idle = findings("// A sum.\n");
+        assert!(idle.len() == 1 && idle[0].message.contains(STILL_OF[0]), "{idle:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A file that no `mod` line names is compiled by nobody and rots.
+//! A file that no `mod` line names is never compiled, and rots.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A library does not panic on what it was given: `unwrap()` is for tests. `expect("why it cannot fail")` states a proven
+//! A library does not panic on its input: `unwrap()` is for tests. `expect("why it cannot fail")` states a proven
 //! invariant and is allowed.
 
 use crate::finding::Finding;

@@ -1,12 +1,12 @@
 //! `cargo xtask plant-faults`: a test suite is judged by the faults it catches.
 //!
-//! Each fault is a small wrong change to one file and the test that must notice. It is planted in a scratch copy of the
-//! tree, never in the checkout, so an interrupted run leaves nothing behind. A fault counts as caught only if the test
-//! passes without it, the code with it still compiles, and a test then reports failure: a compile error proves nothing
-//! about the tests, and neither does a test that fails anyway.
+//! Each fault is a small wrong change to one file, with the test that must notice it. It is planted in a scratch copy
+//! of the tree, never in the checkout, so an interrupted run leaves nothing behind. A fault counts as caught only if
+//! the test passes without it, the code with it still compiles, and a test then reports failure. A compile error proves
+//! nothing about the tests, and neither does a test that fails anyway.
 //!
-//! One copy and one build folder serve all faults, one after the other, and are kept between runs, so only the changed
-//! crate and what depends on it is built again. Rejected: a copy per fault in parallel (each builds everything).
+//! One copy and one build folder serve all faults, one after the other, and are kept between runs. So only the changed
+//! crate and its dependents are built again. Rejected: a copy per fault in parallel (each builds everything).
 
 pub(crate) mod draw;
 mod run;
@@ -24,7 +24,7 @@ use scratch::Tree;
 use spec::Fault;
 use table::Row;
 
-/// Where the faults are.
+/// The folder of the faults.
 const FOLDER: &str = "xtask/faults";
 /// A test that takes longer hangs: the slowest suite takes a tenth of this.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -40,7 +40,7 @@ struct Options {
     timeout: Duration,
 }
 
-/// The faults that no longer fit the code: nobody would plant them any more.
+/// The faults that no longer fit the code, and so can no longer be planted.
 pub(crate) fn unfit(repo: &Repo) -> Result<Vec<Finding>, String> {
     if !repo.root().join(FOLDER).is_dir() {
         return Ok(Vec::new());
@@ -57,7 +57,7 @@ pub(crate) fn unfit(repo: &Repo) -> Result<Vec<Finding>, String> {
     Ok(spec::load(repo, Path::new(FOLDER))?.iter().filter_map(finding).collect())
 }
 
-/// Plants the faults; false if any was not caught.
+/// Plants the faults. False if any was not caught.
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     let options = parse(args)?;
     let faults = chosen(spec::load(repo, &options.source)?, &options)?;
@@ -74,7 +74,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     Ok(rows.iter().all(|r| r.verdict.is_caught()))
 }
 
-/// The fault of `--only`, or the faults from that of `--from` on.
+/// The fault of `--only`, or the faults from the one of `--from` on.
 fn chosen(mut faults: Vec<Fault>, options: &Options) -> Result<Vec<Fault>, String> {
     let Some(name) = options.only.as_ref().or(options.from.as_ref()) else { return Ok(faults) };
     let unknown = || format!("there is no fault `{name}`; `cargo xtask plant-faults --list` names them");
@@ -92,14 +92,14 @@ fn plant_all(repo: &Repo, faults: &[Fault], options: &Options, folder: &Path) ->
     for (i, fault) in faults.iter().enumerate() {
         eprintln!("[{}/{}] {}", i + 1, faults.len(), fault.name);
         let row = runner.plant(fault)?;
-        // a whole run takes hours: what it found so far must not be lost with it
+        // a whole run takes hours: its results so far must not be lost with it
         eprintln!("  {:.0} s, caught: {}", row.took.as_secs_f64(), row.verdict);
         rows.push(row);
     }
     Ok(rows)
 }
 
-/// `faults` in cargo's target folder, which git ignores.
+/// The folder `faults` in cargo's target folder, which git ignores.
 fn build_folder(repo: &Repo) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     repo.root().join(target).join("faults")

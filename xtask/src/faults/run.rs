@@ -17,10 +17,10 @@ const POLL: Duration = Duration::from_millis(50);
 /// Plants faults in one tree, one after the other.
 pub(crate) struct Runner {
     tree: Tree,
-    /// Holds `build` and `logs`.
+    /// The folder of `build` and `logs`.
     folder: PathBuf,
     jobs: Option<usize>,
-    /// Of one test run; a build may take what it takes.
+    /// The limit of one test run. A build has no limit.
     timeout: Duration,
     /// The verdict of each test command without a fault; `None` is a pass.
     baselines: BTreeMap<Vec<String>, Option<Verdict>>,
@@ -55,11 +55,11 @@ pub(crate) struct Suites {
 /// The executable of a suite.
 struct Executable {
     path: PathBuf,
-    /// The folder of the package, in which cargo runs its tests.
+    /// The folder of the package. Cargo runs its tests there.
     package: PathBuf,
 }
 
-/// The verdict of a suite on a fault. A fault that ends or stops the process is noticed, too: nobody would land it.
+/// The outcome of a suite with a fault. A fault that ends or stops the process counts as noticed: nobody would land it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
@@ -86,9 +86,10 @@ impl Suites {
         Self { root, folder, jobs, timeout, built: BTreeMap::new() }
     }
 
-    /// Builds suites; the log, if they do not compile.
+    /// Builds suites. Gives the log if they do not compile.
     ///
-    /// With one command: packages that are built by themselves have other features, and are compiled once for each set of them.
+    /// One command builds all: packages that are built separately have other features, and are compiled once for each
+    /// set of features.
     pub(crate) fn build(&mut self, suites: &[Suite]) -> Result<Option<PathBuf>, String> {
         let log = log_path(&self.folder, "drawn", "build")?;
         let messages = log_path(&self.folder, "drawn", "messages")?;
@@ -123,7 +124,7 @@ impl Suites {
         Ok(None)
     }
 
-    /// Runs a suite that was built, with these variables.
+    /// Runs a suite that was built, with these environment variables.
     pub(crate) fn run(&self, suite: Suite, variables: &[(&str, String)]) -> Result<Outcome, String> {
         let log = log_path(&self.folder, "drawn", "test")?;
         let built = self.built.get(&suite).ok_or_else(|| format!("`{suite}` was not built"))?;
@@ -141,7 +142,7 @@ impl Suites {
     }
 }
 
-/// The test that a line of cargo's messages says was made: package, name (`None` for unit tests), and where it is.
+/// The test executable in a line of cargo's messages: its package, its name (`None` for unit tests), and its path.
 fn executable(line: &str) -> Option<(String, Option<String>, Executable)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let path = message["executable"].as_str()?.into();
@@ -152,7 +153,7 @@ fn executable(line: &str) -> Option<(String, Option<String>, Executable)> {
         _ => return None,
     };
     let package = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
-    // `path+file:///folder#name@version`, and without the name where the folder has it
+    // the form is `path+file:///folder#name@version`, without the name if the folder has it
     let id = message["package_id"].as_str()?;
     let (place, name) = id.rsplit_once('#')?;
     let name = name.split_once('@').map_or_else(|| place.rsplit('/').next(), |(name, _)| Some(name))?;
@@ -178,7 +179,7 @@ impl Runner {
     }
 
     fn judge(&mut self, fault: &Fault) -> Result<Verdict, String> {
-        // before the baseline, because it costs nothing
+        // this comes before the baseline, because it costs nothing
         if let Err(why) = self.tree.plant(fault)? {
             return Ok(Verdict::Stale(why));
         }
@@ -194,7 +195,7 @@ impl Runner {
         Ok(verdict)
     }
 
-    /// Runs a test command without a fault, once: it must pass, and run something, for its failure to mean anything.
+    /// Runs a test command without a fault, once. It must pass, and run a test, or its failure would mean nothing.
     fn baseline(&mut self, test: &[String]) -> Result<Option<Verdict>, String> {
         if let Some(known) = self.baselines.get(test) {
             return Ok(known.clone());
@@ -212,7 +213,7 @@ impl Runner {
         Ok(problem)
     }
 
-    /// Builds, then runs, and reads the outcome. `Survived` is a pass.
+    /// Builds the test, runs it, and reads the outcome. `Survived` is a pass.
     fn test(&self, test: &[String], name: &str) -> Result<Verdict, String> {
         let build_log = log_path(&self.folder, name, "build")?;
         let mut build = vec!["--no-run".to_string()];
@@ -235,7 +236,7 @@ impl Runner {
     fn cargo_test(&self, arguments: &[String], log: &Path, limit: Duration) -> Result<Ended, String> {
         let mut command = cargo(self.tree.root());
         command.arg("test").env("CARGO_TARGET_DIR", self.folder.join("build"));
-        // every fault compiles the package under test anew, which takes far longer than its tests
+        // every fault compiles the package under test again, which takes far longer than its tests
         if let Some(package) = package_of(arguments) {
             command.args(["--config", &format!("profile.dev.package.{package}.opt-level=0")]);
         }
@@ -253,7 +254,7 @@ fn log_path(folder: &Path, name: &str, stage: &str) -> Result<PathBuf, String> {
     Ok(folder.join(format!("{name}-{stage}.log")))
 }
 
-/// Runs a command with what it prints in a file.
+/// Runs a command with its output in a file.
 fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Ended, String> {
     let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
     spawned(command.stdout(out.try_clone().map_err(|e| format!("{}: {e}", log.display()))?).stderr(out), limit)
@@ -276,7 +277,7 @@ fn package_of(arguments: &[String]) -> Option<&str> {
     arguments.get(at + 1).map(String::as_str)
 }
 
-/// Reads what a test run printed. Only a test that reports failure has caught anything.
+/// Reads the output of a test run. Only a test that reports failure has caught a fault.
 fn read_outcome(success: bool, printed: &str, log: &Path) -> Verdict {
     let ran = printed.lines().filter_map(|l| l.strip_prefix("running ")?.split(' ').next()?.parse::<u64>().ok());
     if ran.sum::<u64>() == 0 {

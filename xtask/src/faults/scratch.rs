@@ -25,7 +25,7 @@ impl Tree {
         Self::sync_with(repo, root, &BTreeMap::new())
     }
 
-    /// [`Tree::sync`] with other texts for some files, and with files of these texts that the repository has not.
+    /// [`Tree::sync`] with these texts: they replace files of the repository, or add files to it.
     pub(crate) fn sync_with(repo: &Repo, root: &Path, texts: &BTreeMap<PathBuf, String>) -> Result<Self, String> {
         fs::create_dir_all(root).map_err(|e| format!("{}: {e}", root.display()))?;
         let files: BTreeSet<PathBuf> = repo.files()?.into_iter().chain(texts.keys().cloned()).collect();
@@ -51,7 +51,7 @@ impl Tree {
         &self.root
     }
 
-    /// Plants a fault. `Ok(Err(why))` says that the fault no longer fits the code.
+    /// Plants a fault. `Ok(Err(why))` means that the fault no longer fits the code.
     pub(crate) fn plant(&self, fault: &Fault) -> Result<Result<Planted<'_>, String>, String> {
         let Ok(original) = fs::read_to_string(self.root.join(&fault.file)) else {
             return Ok(Err(format!("{} does not exist", fault.file.display())));
@@ -67,7 +67,7 @@ impl Tree {
 }
 
 impl Planted<'_> {
-    /// Always a plain write: it gives the file a new time, and an old one would make cargo keep the faulty build.
+    /// Always writes: that gives the file a new time. With an old time cargo would keep the faulty build.
     fn write(&self, text: &str) -> Result<(), String> {
         fs::write(self.tree.root.join(&self.file), text).map_err(|e| format!("{}: {e}", self.file.display()))
     }
@@ -87,7 +87,7 @@ fn remove_others(root: &Path, dir: &Path, keep: &BTreeSet<PathBuf>) -> Result<()
         let path = entry.map_err(io)?.path();
         if path.is_dir() {
             remove_others(root, &path, keep)?;
-            // fails where something is left in it, which is what we want
+            // this fails if the folder is not empty, as intended
             let _ = fs::remove_dir(&path);
         } else if path.strip_prefix(root).is_ok_and(|relative| !keep.contains(relative)) {
             fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;

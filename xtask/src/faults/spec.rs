@@ -1,4 +1,4 @@
-//! Fault files: what to change, and which test must notice.
+//! Fault files: the changes, and the tests that must notice them.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,21 +11,21 @@ use crate::rust_source::line_of;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) name: String,
-    /// The class of mistake it stands for, such as `gradient` or `layout`.
+    /// The class of mistake that it stands for, such as `gradient` or `layout`.
     pub(crate) kind: String,
     /// The file to change, relative to the repository root.
     pub(crate) file: PathBuf,
-    /// Text that occurs exactly once in it.
+    /// A text that occurs exactly once in the file.
     pub(crate) find: String,
     pub(crate) replace: String,
     /// Arguments of `cargo test`.
     pub(crate) test: Vec<String>,
-    /// Where the fault is written: `path:line`.
+    /// The place of the fault's entry: `path:line`.
     pub(crate) place: String,
 }
 
 impl Fault {
-    /// The file's text with the fault in it, or why the fault no longer fits it.
+    /// The file's text with the fault in it. Errors with the reason if the fault no longer fits the text.
     pub(crate) fn applied(&self, original: &str) -> Result<String, String> {
         match original.matches(&self.find).count() {
             1 => Ok(original.replacen(&self.find, &self.replace, 1)),

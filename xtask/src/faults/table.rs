@@ -12,19 +12,19 @@ pub(crate) enum Verdict {
     Caught,
     /// All tests passed.
     Survived,
-    /// `find` does not fit the code any more.
+    /// `find` no longer fits the code.
     Stale(String),
     /// The test command proves nothing even without the fault.
     BadTest(String),
-    /// The compiler, not a test, refused the fault; the log.
+    /// The compiler refused the fault, so no test saw it. Has the path of the log.
     DoesNotCompile(String),
-    /// The test process died without reporting; the log.
+    /// The test process died without reporting. Has the path of the log.
     Crashed(String),
     /// The test took too long.
     TimedOut,
 }
 
-/// One fault and what became of it.
+/// One fault with its outcome.
 pub(crate) struct Row {
     pub(crate) fault: Fault,
     pub(crate) verdict: Verdict,
@@ -51,13 +51,13 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The faults, without running them.
+/// The list of the faults, without running them.
 pub(crate) fn listing(faults: &[Fault]) -> String {
     let rows = faults.iter().map(|f| [f.name.clone(), f.kind.clone(), f.file.display().to_string(), f.test.join(" ")]);
     align(["name", "kind", "file", "test"], rows.collect())
 }
 
-/// The results, and how many were caught.
+/// The results, and the number of caught faults.
 pub(crate) fn results(rows: &[Row]) -> String {
     let caught = rows.iter().filter(|r| r.verdict.is_caught()).count();
     let cells = rows.iter().map(|r| {

@@ -1,4 +1,4 @@
-//! The machinery on a cargo project of one function.
+//! Tests of planting, on a cargo project of one function.
 
 use super::*;
 use crate::faults::table::Verdict;

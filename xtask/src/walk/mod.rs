@@ -1,9 +1,10 @@
-//! `cargo xtask walk`: the way to a new operator that CONTRIBUTING.md describes, gone as it is written.
+//! `cargo xtask walk`: follows the way to a new operator that CONTRIBUTING.md describes.
 //!
-//! The page's own blocks are applied to a scratch copy of the tree, `cargo xtask regenerate` is run there, and what came of it is
-//! tested: the samples by the harness, the models by a round trip, the functions by their examples. So neither the blocks nor the
-//! list of files can promise what is not so. What is new is read off the generated files, not off the page. The copy and its build
-//! are kept between runs, as those of planted faults are.
+//! The command applies the page's own blocks to a scratch copy of the tree, runs `cargo xtask regenerate` there, and
+//! tests the result: the samples by the harness, the models by a round trip, the functions by their examples. So
+//! neither the blocks nor the list of files can promise something untrue. The names of new operators and functions come
+//! from the generated files, not from the page. The copy and its build are kept between runs, like those of planted
+//! faults.
 
 mod page;
 
@@ -21,7 +22,7 @@ use crate::{python, regenerate};
 
 const PAGE: &str = "CONTRIBUTING.md";
 const FUNCTIONS: &str = "python/remat/_functions.py";
-/// Lines of a command's output that are shown where it fails.
+/// The number of lines of a failed command's output that are shown.
 const SHOWN: usize = 40;
 
 /// Runs the examples of functions of the package.
@@ -47,14 +48,14 @@ pub(crate) fn unfit(repo: &Repo) -> Result<Vec<Finding>, String> {
     Ok(errors.into_iter().map(|(line, why)| Finding::error(page, line, why)).collect())
 }
 
-/// A walk in its copy.
+/// A walk in its copy of the tree.
 struct Walk {
     tree: Repo,
-    /// Holds the copy, the build and the logs.
+    /// The folder of the copy, the build and the logs.
     folder: PathBuf,
 }
 
-/// Goes the way; an error says at which stage it ended, and what to mend.
+/// Follows the way. An error says at which stage it ended, and what to mend.
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     if !args.is_empty() {
         return Err("`cargo xtask walk` takes no arguments".to_owned());
@@ -72,7 +73,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     Ok(failed.is_none())
 }
 
-/// Runs a stage, and says how long it took.
+/// Runs a stage, and prints its time.
 fn stage<T>(name: &str, run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
     let result = run();
@@ -106,7 +107,7 @@ impl Walk {
             self.logged(
                 "regenerate",
                 command.args(["xtask", "regenerate"]),
-                "mend the blocks of the page, or what makes the files",
+                "mend the blocks of the page, or the generator",
             )
         })?;
         let ops = new_ops(
@@ -134,13 +135,13 @@ impl Walk {
         })
     }
 
-    /// A cargo command of the copy, with the copy's build.
+    /// A cargo command in the copy, with the copy's build folder.
     fn built(&self, mut command: Command) -> Command {
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("CARGO_TERM_COLOR", "never");
         command
     }
 
-    /// Runs a command with what it prints in a file; where it fails, the end of that and what to mend is the error.
+    /// Runs a command with its output in a file. If it fails, the error is the end of the output and what to mend.
     fn logged(&self, name: &str, command: &mut Command, mend: &str) -> Result<(), String> {
         let path = self.folder.join("logs").join(format!("{name}.log"));
         let io = |e: std::io::Error| format!("{}: {e}", path.display());
@@ -159,7 +160,7 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(SHOWN)..].join("\n")
 }
 
-/// The operators that have a serial form which is new. Errors if there is none: then nothing was tested.
+/// The operators with a new serial form. Errors if there is none, since then nothing was tested.
 fn new_ops(old: &str, new: &str) -> Result<BTreeSet<String>, String> {
     let recorded: BTreeSet<&str> = old.lines().collect();
     let name = |line: &str| -> Result<String, String> {
@@ -175,7 +176,7 @@ fn new_ops(old: &str, new: &str) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// The functions of Python that are new. Errors if there is none.
+/// The new functions of Python. Errors if there is none.
 fn new_functions(old: &str, new: &str) -> Result<Vec<String>, String> {
     let names = |text: &str| -> BTreeSet<String> {
         let defined = text.lines().filter_map(|l| l.strip_prefix("def ")?.split_once('('));

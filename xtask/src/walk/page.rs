@@ -1,8 +1,8 @@
-//! The blocks of a page that change files, and what the files are with them.
+//! The blocks of a page that change files, and the files with those changes.
 //!
-//! A block ` ```diff ` whose first line is `+++ PATH` changes that file: its other lines are those that stand there, with ` ` or
-//! `-` before them, and those that come, with `+`; `@@` stands between two places. A block ` ```rust ` whose first line is `// PATH`
-//! is a new file, whole. Everything else that a page shows is for the reader alone.
+//! A block ` ```diff ` whose first line is `+++ PATH` changes that file. Its other lines begin with `
+//! ` or `-` if the file has them, and with `+` if they are new; `@@` separates two places. A block ` ```rust ` whose
+//! first line is `// PATH` is a whole new file. Everything else on a page is for the reader alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::repo::Repo;
 pub(crate) struct Edit {
     /// The line of the page on which the block begins, counted from 1.
     pub(crate) line: usize,
-    /// The heading that it stands under.
+    /// The heading above it.
     pub(crate) heading: String,
     pub(crate) file: PathBuf,
     change: Change,
@@ -23,7 +23,7 @@ pub(crate) struct Edit {
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     New(String),
-    /// Lines that are there, and what stands there then.
+    /// For each place, its present lines and its new lines.
     Places(Vec<(String, String)>),
 }
 
@@ -58,7 +58,7 @@ fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     lines.flat_map(|l| [l, "\n"]).collect()
 }
 
-/// The places of a `diff`, each as the lines before and after.
+/// The places of a `diff`, each with its lines before and after.
 fn places(lines: &[&str]) -> Vec<(String, String)> {
     let side = |place: &[&str], other: char| {
         let kept = place.iter().filter(|l| !l.starts_with(other));
@@ -68,11 +68,11 @@ fn places(lines: &[&str]) -> Vec<(String, String)> {
 }
 
 impl Edit {
-    /// The file with the change. Errors with what does not fit.
+    /// The file with the change. Errors if the change does not fit.
     fn applied(&self, old: Option<&str>) -> Result<String, String> {
         match (&self.change, old) {
             (Change::New(text), None) => Ok(text.clone()),
-            (Change::New(_), Some(_)) => Err("there is such a file".to_owned()),
+            (Change::New(_), Some(_)) => Err("the file exists already".to_owned()),
             (Change::Places(_), None) => Err("there is no such file".to_owned()),
             (Change::Places(places), Some(old)) => {
                 places.iter().try_fold(old.to_owned(), |text, (before, after)| replaced(&text, before, after))
@@ -81,10 +81,10 @@ impl Edit {
     }
 }
 
-/// A text with lines, which must be there once, replaced.
+/// Replaces lines that the text must contain exactly once.
 fn replaced(text: &str, before: &str, after: &str) -> Result<String, String> {
     let (lines, sought): (Vec<&str>, Vec<&str>) = (text.lines().collect(), before.lines().collect());
-    let first = *sought.first().ok_or("a place shows no line that is there")?;
+    let first = *sought.first().ok_or("a place shows no line of the present file")?;
     let found: Vec<usize> = (0..lines.len()).filter(|&i| lines[i..].starts_with(&sought)).collect();
     let [at] = found[..] else {
         return Err(format!("the lines from `{}` on are there {} times, not once", first.trim(), found.len()));
@@ -92,7 +92,7 @@ fn replaced(text: &str, before: &str, after: &str) -> Result<String, String> {
     Ok(joined(lines[..at].iter().copied()) + after + &joined(lines[at + sought.len()..].iter().copied()))
 }
 
-/// The files of a repository as they are with all changes. Errors with each that does not fit, by its place in `page`.
+/// The files of a repository with all changes. Errors with each change that does not fit, by its line in `page`.
 pub(crate) fn changed(
     repo: &Repo,
     page: &Path,
@@ -120,7 +120,7 @@ pub(crate) fn changed(
     if errors.is_empty() { Ok(texts) } else { Err(errors) }
 }
 
-/// The files that somebody writes for one operator, with one for a kernel.
+/// The most files that a person writes for one operator, including one for a kernel.
 const MOST_FILES: usize = 5;
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ let shown = 1;
             wrong(&[("a.rs", twice), ("b.rs", "")]),
             [
                 (3, "a.rs: the lines from `fn first() {}` on are there 2 times, not once; mend the block".to_owned()),
-                (20, "b.rs: there is such a file; mend the block".to_owned()),
+                (20, "b.rs: the file exists already; mend the block".to_owned()),
             ]
         );
         assert!(wrong(&[]).iter().any(|(line, text)| *line == 3 && text.contains("no such file")));

@@ -8,11 +8,11 @@ pub(super) type At = u32;
 /// Before the first and after the last segment.
 pub(super) const NONE: At = At::MAX;
 
-/// Who has a segment.
+/// The use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Used(Owner),
-    /// Free, in the size index, and no neighbour of another such.
+    /// Free and in the size index. Its neighbours are not in this state.
     Free,
     /// Free, and kept as it is for the next block of its size.
     Kept,
@@ -25,7 +25,7 @@ pub(super) struct Node {
     pub(super) before: At,
     pub(super) after: At,
     pub(super) state: State,
-    /// The end of a free range that it was cut from.
+    /// The end of the free range that the segment was cut from.
     pub(super) end: End,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Order {
     vacant: Vec<At>,
     pub(super) first: At,
     pub(super) last: At,
-    /// Where the next look begins; `NONE` for at the first.
+    /// The segment at which the next look begins; `NONE` for the first one.
     hand: At,
 }
 
@@ -104,8 +104,8 @@ impl Order {
         self.nodes.len() - self.vacant.len()
     }
 
-    /// The first of `most` neighbours: those behind the ones before them, or the last there are. The first of all if there
-    /// are no more than that.
+    /// The first of the next `most` neighbours: they follow those of the last call, or are the last segments of all. If
+    /// there are at most `most` segments, the first of all.
     pub(super) fn look(&mut self, most: usize) -> At {
         if self.len() <= most {
             return self.first;

@@ -48,7 +48,7 @@ proptest! {
                     next += 1;
                     let want = Alignment::HOST.pad(bytes) / ALIGN_BYTES;
                     let end = if low { End::Low } else { End::High };
-                    // Kept blocks are taken whole; while they last, the others do not see them.
+                    // `alloc` takes a kept block whole. It merges kept blocks only when no other range fits.
                     let kept: Vec<(usize, usize)> = arena.kept_ranges().collect();
                     let mut seen = Model(model.0.clone());
                     kept.iter().for_each(|&(start, end)| seen.0[start..end].fill(Some(0)));
@@ -108,7 +108,7 @@ proptest! {
             if let Err(e) = arena.verify() {
                 prop_assert!(false, "{}", e);
             }
-            // Figures merge what is kept: now and then only, or nothing would be kept in this test.
+            // `figures` merges kept blocks. The test asks for them now and then only, or no block would stay kept.
             if next.is_multiple_of(3) {
                 continue;
             }
@@ -172,7 +172,7 @@ fn looks_go_round_and_each_sees_neighbours() {
     assert_eq!(look(4), [6, 7, 8, 9], "as many as asked for, at the end too");
     assert_eq!(look(4), [0, 1, 2, 3]);
     assert_eq!(look(10), (0..10).collect::<Vec<Owner>>(), "all of them, from the beginning");
-    // The one that the next look would begin with goes, and its neighbour with it.
+    // Frees the block at which the next look would begin, and its neighbour.
     let mut held = held;
     let rest = held.split_off(6);
     held.drain(4..).for_each(|b| a.free(b, ALIGN_BYTES));

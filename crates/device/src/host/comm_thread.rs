@@ -1,11 +1,12 @@
-//! A thread that makes collectives beside the kernels of a device.
+//! A thread that runs collectives beside the kernels of a device.
 //!
-//! It makes them in the order in which they were started, which is the program's on every rank. Whoever touches memory asks first
-//! ([`CommThread::before`]) and waits for the collectives that write it, or that read what is to be written. So nobody sees that they
-//! run beside but by the clock: no bytes depend on when one ends.
+//! It runs them in the order in which they were started; that is the order of the program, the same on every rank.
+//! Whoever reads or writes memory first calls [`CommThread::before`], which waits for collectives that write these
+//! bytes, or that read bytes about to be written. So the thread changes only times: no value depends on when a
+//! collective ends.
 //!
-//! What a collective was to write and could not is remembered until something else is written there; whoever reads it gets the
-//! collective's error.
+//! If a collective fails, the thread remembers where its outputs lie until something else is written there. Whoever
+//! reads these bytes gets the collective's error.
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,21 +21,21 @@ use crate::in_flight::{Bytes, InFlight, Uses};
 
 use super::operands::{Input, Operands, Output, Range, contained, with_operands};
 
-/// What collectives took that a device ran beside its kernels.
+/// The time of the collectives that a device ran beside its kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Communication {
-    /// Nanoseconds in which they ran, other ranks waited for.
+    /// Nanoseconds in which they ran, waits for other ranks included.
     pub busy_ns: u64,
     /// Nanoseconds of that in which the device waited for them.
     pub exposed_ns: u64,
 }
 
-/// When a collective ran, by its device's clock.
+/// A collective's run on its device's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommSpan {
     /// The op.
     pub label: &'static str,
-    /// Its begin.
+    /// Its start.
     pub start_ns: u64,
     /// Its length.
     pub duration_ns: u64,
@@ -42,9 +43,9 @@ pub struct CommSpan {
     pub bytes: usize,
 }
 
-/// See the module's note. It is used by one thread, the device's.
+/// See the module's note. One thread uses it, the device's.
 pub struct CommThread {
-    /// `None` once it is to end.
+    /// `None` once the thread is to end.
     calls: Option<Sender<Call>>,
     done: Receiver<Done>,
     opened: Instant,
@@ -52,7 +53,7 @@ pub struct CommThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// As [`Input`] and [`Output`], beyond the step that gave them.
+/// As [`Input`] and [`Output`], but owned: they outlive the step that gave them.
 type OwnInput = (DType, Layout, Option<Range>);
 type OwnOutput = (DType, Shape, Range, Option<usize>);
 
@@ -77,9 +78,9 @@ type Outputs = SmallVec<[Bytes; 1]>;
 struct State {
     /// Collectives under way.
     in_flight: InFlight<Outputs>,
-    /// What could not be written.
+    /// Outputs of collectives that failed, each with the error.
     failed: Vec<(Bytes, Error)>,
-    /// The first failure of which nobody was told.
+    /// The first failure that no call has reported.
     untold: Option<Error>,
     figures: Communication,
     /// Recorded for a trace.
@@ -91,12 +92,12 @@ fn overlap(a: Bytes, b: Bytes) -> bool {
 }
 
 impl CommThread {
-    /// Errors (Io): no thread.
+    /// Starts the thread. Errors (Io): the system gives no thread.
     pub fn new(opened: Instant) -> Result<CommThread> {
         let (calls, jobs) = channel::<Call>();
         let (to, done) = channel();
         let work = move || {
-            // the sums of collectives are their own
+            // collectives add on this thread alone, so a pool of one does
             let pool = Pool::new(1);
             for call in jobs {
                 if to.send(call.run(&pool, opened)).is_err() {
@@ -109,11 +110,12 @@ impl CommThread {
         Ok(CommThread { calls: Some(calls), done, opened, state: RefCell::default(), thread: Some(thread) })
     }
 
-    /// Starts a collective, asked for at `site`. Errors: of one that was to make its inputs; the other ranks were told.
+    /// Starts a collective that the user's program asked for at `site`. Errors: those of a collective that was to write
+    /// its inputs; the other ranks have then been told.
     ///
     /// # Safety
-    /// The memory of all operands is alive until the collective was waited for. Outputs and workspace overlap nothing else of them, and
-    /// whoever else reads or writes any of it asks [`CommThread::before`].
+    /// The memory of all operands is alive until the collective was waited for. Outputs and workspace overlap no other
+    /// operand. Whoever else reads or writes any of them calls [`CommThread::before`] first.
     pub unsafe fn start<'o>(&self, op: &OpRef, site: Option<CallSite>, o: &impl Operands<'o>) -> Result<()> {
         self.send(op, site, o).inspect_err(|e| {
             self.wait_all();
@@ -133,7 +135,7 @@ impl CommThread {
         }
         for i in 0..inputs {
             let (dtype, layout, range) = o.input(i)?;
-            // one whose storage an output took is read there
+            // an input whose storage an output took is read in the output
             let taken = || call.y.iter().find(|y| y.3 == Some(i)).map(|y| y.2);
             if let Some(read) = range.or_else(taken) {
                 self.before(read, false)?;
@@ -142,14 +144,15 @@ impl CommThread {
             call.x.push((dtype, layout.clone(), range));
         }
         let ended = || Error::new(ErrorKind::Internal, "the thread of collectives has ended");
-        // those before it run before it: what it writes they have left
+        // no wait for its outputs: collectives run in order, so earlier ones are done with these bytes by then
         self.calls.as_ref().and_then(|calls| calls.send(call).ok()).ok_or_else(ended)?;
         uses.writes.extend(made.iter().copied());
         self.state.borrow_mut().in_flight.push(made, uses);
         Ok(())
     }
 
-    /// Waits for what writes the operands of a kernel, or reads what it writes. Errors: of a collective that was to make an input.
+    /// Waits for collectives that write operands of a kernel, or read its outputs. Errors: those of a collective that
+    /// was to write an input.
     pub fn before_kernel<'o>(&self, o: &impl Operands<'o>) -> Result<()> {
         if self.is_idle() {
             return Ok(());
@@ -170,8 +173,8 @@ impl CommThread {
         self.before(o.workspace()?, true)
     }
 
-    /// Waits for what writes these bytes, or reads them if they are to be written. Errors: of a collective that was to make bytes that are
-    /// to be read.
+    /// Waits for collectives that write these bytes and, if the bytes are to be written, for those that read them.
+    /// Errors: those of a collective that was to write bytes that are to be read.
     pub fn before(&self, range: Range, is_written: bool) -> Result<()> {
         if self.is_idle() {
             return Ok(());
@@ -195,31 +198,31 @@ impl CommThread {
         }
     }
 
-    /// True if nothing is under way, and nothing has failed that could be read.
+    /// True if no collective is under way, and no output of a failed one could still be read.
     fn is_idle(&self) -> bool {
         let state = self.state.borrow();
         state.in_flight.is_empty() && state.failed.is_empty()
     }
 
-    /// Waits for all; failures stay to be told.
+    /// Waits for all collectives, and leaves failures for later calls to report.
     pub fn wait_all(&self) {
         let n = self.state.borrow().in_flight.len();
         self.wait(n);
     }
 
-    /// Waits for all; the first failure of which nobody was told.
+    /// Waits for all collectives. Returns the first failure that no call has reported.
     pub fn take_failure(&self) -> Option<Error> {
         self.wait_all();
         self.state.borrow_mut().untold.take()
     }
 
-    /// Nobody was told of this one, which came before others of which somebody was.
+    /// Makes `failure` the first one that no call has reported: it came before those that calls have reported since.
     pub fn put_back(&self, failure: Option<Error>) {
         let state = &mut *self.state.borrow_mut();
         state.untold = failure.or_else(|| state.untold.take());
     }
 
-    /// Waits for the first `n` that are under way.
+    /// Waits for the first `n` collectives under way.
     fn wait(&self, n: usize) {
         if n == 0 {
             return;
@@ -233,7 +236,7 @@ impl CommThread {
         }
     }
 
-    /// Bytes have moved: from there, to there.
+    /// Notes that bytes were moved, so that the bytes of failed outputs are known at their new place.
     pub fn moved(&self, from: Range, to: Range) {
         let ((from, end), to) = (from.addresses(), to.addresses());
         let state = &mut *self.state.borrow_mut();
@@ -245,17 +248,17 @@ impl CommThread {
         state.failed = others;
     }
 
-    /// What collectives took until now.
+    /// The time that collectives took until now.
     pub fn figures(&self) -> Communication {
         self.state.borrow().figures
     }
 
-    /// Records when they run from now on, if it does not already.
+    /// Records the collectives that run from now on, unless it already does.
     pub fn record(&self) {
         self.state.borrow_mut().spans.get_or_insert_default();
     }
 
-    /// Waits for all, and ends the recording.
+    /// Waits for all collectives, ends the recording, and returns it.
     pub fn take_record(&self) -> Vec<CommSpan> {
         self.wait_all();
         self.state.borrow_mut().spans.take().unwrap_or_default()
@@ -263,7 +266,7 @@ impl CommThread {
 }
 
 impl State {
-    /// A collective has ended for which the device has waited since then.
+    /// Notes the end of a collective. The device has waited for it since `waits_since_ns`.
     fn end(&mut self, made: &Outputs, uses: &Uses, done: Done, waits_since_ns: u64) {
         let CommSpan { start_ns, duration_ns, .. } = done.span;
         self.figures.busy_ns += duration_ns;
@@ -289,7 +292,7 @@ impl Call {
         let start_ns = opened.elapsed().as_nanos() as u64;
         let label = self.op.label();
         let result = contained(label, || {
-            // SAFETY: by the promise of `CommThread::start`, and those who were started before have ended.
+            // SAFETY: by the promise of `CommThread::start`; the collectives started before this one have ended.
             unsafe { with_operands(&CallOperands(&self), pool, |cx| self.op.eval(cx)) }
         });
         let result = match self.site {
@@ -302,7 +305,7 @@ impl Call {
     }
 }
 
-/// What the collective is called on.
+/// The operands of a collective.
 struct CallOperands<'c>(&'c Call);
 
 impl<'c> Operands<'c> for CallOperands<'c> {
@@ -327,7 +330,7 @@ impl<'c> Operands<'c> for CallOperands<'c> {
 
 impl Drop for CommThread {
     fn drop(&mut self) {
-        // Memory that is still read or written must outlive this.
+        // The thread must have ended when this returns: the memory that it reads and writes may be freed after that.
         self.calls = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

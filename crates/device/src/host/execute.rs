@@ -1,4 +1,4 @@
-//! The one door from the runtime to a device's memory on the host: offsets become ranges here, and nowhere else.
+//! The only module where a launch's offsets become ranges of host memory.
 
 use remat_kernels::pool::Pool;
 use remat_ops::EvalCx;
@@ -8,8 +8,8 @@ use super::{Input, Operands, Output, Range, Region, contained, run_kernel, with_
 use crate::kernels::KernelSet;
 use crate::launch::{Buffer, Launch};
 
-/// Runs a launch on host memory, by `f`: its op's kernel, or what does the same. Errors: those of `f`, or Internal if ranges overlap
-/// that must not.
+/// Runs a launch on host memory by `f`, which calls the op's kernel or computes the same. Errors: those of `f`;
+/// Internal if ranges overlap that must be disjoint.
 ///
 /// # Safety
 /// Until this returns nobody else writes the launch's inputs, or reads or writes its outputs and workspace.
@@ -21,13 +21,13 @@ pub unsafe fn run_launch(
 ) -> Result<()> {
     let operands = LaunchOperands::new(region, l)?;
     contained(l.op.label(), || {
-        // SAFETY: the region is alive. Nobody else uses the operands by the caller's promise, and outputs and workspace
-        // overlap nothing of the launch by `check_disjoint`.
+        // SAFETY: the region is alive. Nobody else uses the operands, by the caller's promise. `check_disjoint` has
+        // seen that outputs and workspace overlap no other operand.
         unsafe { with_operands(&operands, pool, f) }
     })
 }
 
-/// Runs the host's kernel of a launch, of this set. Errors: as [`run_launch`].
+/// Runs the kernel that `kernels` has on the host for a launch. Errors: as [`run_launch`].
 ///
 /// # Safety
 /// As [`run_launch`].
@@ -36,14 +36,14 @@ pub unsafe fn run_op(region: &Region, pool: &Pool, kernels: &dyn KernelSet, l: &
     unsafe { run_launch(region, pool, l, |cx| run_kernel(kernels, &**l.op, cx)) }
 }
 
-/// What the kernel of a launch is called on; outputs and workspace overlap nothing else.
+/// The operands of a launch's kernel. Outputs and workspace overlap nothing else.
 pub struct LaunchOperands<'r, 'l> {
     region: &'r Region,
     launch: &'r Launch<'l>,
 }
 
 impl<'r, 'l> LaunchOperands<'r, 'l> {
-    /// Errors (Internal): ranges overlap that must not.
+    /// Errors (Internal): ranges overlap that must be disjoint.
     pub fn new(region: &'r Region, launch: &'r Launch<'l>) -> Result<Self> {
         check_disjoint(launch)?;
         Ok(LaunchOperands { region, launch })
@@ -76,7 +76,7 @@ impl<'r> Operands<'r> for LaunchOperands<'r, '_> {
     }
 }
 
-/// Errors (Internal) if an output or the workspace overlaps anything else of the launch, or a layout its storage.
+/// Errors (Internal) if an output or the workspace overlaps another operand, or a layout leaves its storage.
 fn check_disjoint(l: &Launch<'_>) -> Result<()> {
     let overlap = |a: (usize, usize), b: (usize, usize)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1 && a.1 > 0 && b.1 > 0;
     let bad = |what: &str, at: usize| {
@@ -84,7 +84,7 @@ fn check_disjoint(l: &Launch<'_>) -> Result<()> {
         Err(Error::new(ErrorKind::Internal, text).with_op(l.op.label()))
     };
     for (i, x) in l.x.iter().enumerate() {
-        // No slice is made of an input whose storage an output took.
+        // The kernel gets no slice of an input whose storage an output took.
         let donated = || l.y.iter().any(|y| y.donated_from == Some(i));
         if !x.layout.fits(x.bytes / x.dtype.size_bytes()) || overlap((x.at, x.bytes), l.workspace) && !donated() {
             return bad("input", i);
@@ -137,7 +137,7 @@ pub unsafe fn copy(region: &Region, from: usize, to: usize, bytes: usize) -> Res
     }
     // SAFETY: only read by the caller's promise.
     let from = unsafe { region.bytes(from, bytes)? };
-    // SAFETY: exclusive by the caller's promise, and not what is read by the check.
+    // SAFETY: exclusive by the caller's promise, and disjoint from the bytes read by the check above.
     unsafe { region.bytes_mut(to, bytes)? }.copy_from_slice(from);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The host's way to run a program: places become ranges of host memory, and a step has run when the walk goes on.
+//! The host's way to run a program: places become ranges of host memory, and each step has run before the walk goes on.
 
 use remat_kernels::pool::Pool;
 use remat_ops::EvalCx;
@@ -12,7 +12,7 @@ use crate::program::{Flow, Frame, Given, Machine, OutputSlot, Place, Program, Sp
 /// Operands of a run up to this number cost no allocation: the gradient of a loop has many.
 const BOUND: usize = 64;
 
-/// First bytes and lengths of what a run is given: inputs and states, and outputs with the next versions of states.
+/// The ranges that a run is given: inputs and states, outputs and next versions of states.
 #[derive(Debug, Default)]
 pub struct Bindings {
     /// Inputs and states.
@@ -40,7 +40,7 @@ impl Bindings {
 }
 
 impl Program {
-    /// Errors (Value) for another number of threads than it was made for.
+    /// Errors (Value) unless `threads` is the number that the program was made for.
     pub fn check_threads(&self, threads: usize) -> Result<()> {
         if threads == self.threads {
             return Ok(());
@@ -51,7 +51,7 @@ impl Program {
 }
 
 impl Flow {
-    /// Runs it as an op of its own, with the host's kernels of this set. Errors: those of the kernels.
+    /// Runs it as an op of its own, with the host's kernels that `kernels` has. Errors: those of the kernels.
     pub fn eval(&self, cx: &mut EvalCx<'_>, kernels: &dyn KernelSet) -> Result<()> {
         let mut given = Bindings::default();
         given.bind(cx)?;
@@ -71,12 +71,13 @@ pub struct HostMachine<'p> {
 }
 
 impl<'p> HostMachine<'p> {
-    /// A machine that has the host's kernels of this set, which use this pool. Collectives run beside the other steps on `comm`; without one, each is a step
-    /// like the others.
+    /// A machine that runs the host's kernels of `kernels` on `pool`. Collectives run on `comm` beside the other steps;
+    /// without it they are steps like the others.
     ///
     /// # Safety
-    /// All ranges that the machine is given, by a walk or directly, lie within memory that is alive and of no use to others until
-    /// the run has ended, and until [`Machine::settle`] where there is a thread of collectives.
+    /// All ranges that the machine is given, by a walk or directly, lie within memory that is alive and that nobody
+    /// else uses until the run has ended. With a thread of collectives that holds until [`Machine::settle`] has
+    /// returned too.
     pub unsafe fn new(kernels: &'p dyn KernelSet, pool: &'p Pool, comm: Option<&'p CommThread>) -> Self {
         HostMachine { kernels, pool, comm }
     }
@@ -99,19 +100,19 @@ impl Machine for HostMachine<'_> {
         let operands = StepOperands { step, frame, machine: *self };
         if let Some(comm) = self.comm {
             if step.op.ranks().is_some_and(|ranks| ranks.size() > 1) {
-                // SAFETY: as below; the run's memory outlives it, since a run ends with `settle`, and every access of the steps
-                // behind asks first.
+                // SAFETY: as below. The run's memory outlives the collective, since a run ends with `settle`. Every
+                // access of later steps calls `before` first.
                 return unsafe { comm.start(&step.op, step.site, &operands) };
             }
             if step.updates_state(frame.program) {
-                // nothing may fail any more
+                // a state is about to be written, so every failure must be known before
                 comm.take_failure().map_or(Ok(()), Err)?;
             }
             comm.before_kernel(&operands)?;
         }
-        // SAFETY: what a frame finds lies within memory that is alive, and the run's alone, for the whole run. Outputs and
-        // workspace of a step overlap nothing else of it (`Step::check`), and steps run one after the other, but for collectives
-        // on a thread of their own, which were asked for.
+        // SAFETY: places that a frame finds lie within memory that is alive for the whole run and that only the run
+        // uses. Outputs and workspace of a step overlap no other operand of it (`Step::check`). Steps run one after the
+        // other; collectives on their own thread were waited for by `before`.
         unsafe { call_kernel(self.kernels, &*step.op, &operands, self.pool) }
     }
 
@@ -151,7 +152,7 @@ impl Machine for HostMachine<'_> {
     }
 }
 
-/// A number that a program reads: eight bytes, or one of a bool. Errors (Internal): another size.
+/// A number that a program reads: an integer of eight bytes, or a bool of one. Errors (Internal): another size.
 pub fn number(bytes: &[u8]) -> Result<i64> {
     match *bytes {
         [flag] => Ok(i64::from(flag)),
@@ -163,7 +164,7 @@ fn no_number(bytes: usize) -> Error {
     Error::new(ErrorKind::Internal, format!("a number of {bytes} bytes"))
 }
 
-/// What a step's kernel is called on.
+/// The operands of a step's kernel.
 struct StepOperands<'s> {
     step: &'s Step,
     frame: &'s Frame<'s, Range>,
@@ -200,12 +201,12 @@ impl<'s> Operands<'s> for StepOperands<'s> {
 }
 
 impl Frame<'_, Range> {
-    /// What an output holds after its step.
+    /// The value of an output after its step.
     pub fn view<'v>(&'v self, machine: HostMachine<'_>, t: &'v OutputSlot) -> Result<ValueView<'v>> {
         let range = self.find(&mut { machine }, t.place, t.bytes)?;
         machine.before(range, false)?;
         // SAFETY: the range lies within memory that is alive for this run; nothing writes it while the view is shown,
-        // which is between two steps, on the thread that runs them.
+        // since the thread that runs the steps shows it between two of them.
         Ok(ValueView { dtype: t.dtype, shape: &t.shape, bytes: unsafe { range.bytes() } })
     }
 }

@@ -1,8 +1,9 @@
-//! Host memory for devices that have no other: ranges by offset, launches and programs on them, collectives beside kernels.
+//! Parts for devices whose memory the host addresses: ranges by offset, launches and programs on them, collectives
+//! beside kernels.
 //!
-//! A device whose memory the host can address is made of these parts: the processor's, and the emulated one. Everything that
-//! follows an offset to memory is here ([`Region`]) and says in its safety note what the caller has to promise; what overlaps
-//! what is checked once before, for a launch when it comes and for a step when its program was made.
+//! The CPU device and the emulated device are made of these parts. All code that turns an offset into memory is here
+//! ([`Region`]), and its safety notes say what a caller must promise. A check that ranges are disjoint runs once
+//! before: for a launch when it comes, for a step when its program is made.
 
 mod comm_thread;
 mod execute;

@@ -1,8 +1,8 @@
-//! Slices of host memory for a kernel: made here, and nowhere else.
+//! The only module that makes slices of host memory for kernels.
 //!
-//! Whoever calls a kernel on the host names its operands by [`Range`]s: a launch those of offsets in its device's memory
-//! (`execute.rs`), a step of a program those of its places (`machine.rs`). What overlaps what was checked before, by
-//! each of them once: for a launch when it comes, for a step when its program was made.
+//! The caller of a kernel on the host names the operands by [`Range`]s. `execute.rs` makes them of a launch's offsets,
+//! and `machine.rs` of the places of a program's step. Each has checked before that ranges are disjoint: for a launch
+//! when it comes, for a step when its program is made.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,8 +17,8 @@ use crate::program::Span;
 /// Inputs of a call up to this number cost no allocation: the gradient of a loop has more than other ops.
 const INLINE: usize = 16;
 
-/// First byte and length of a range of host memory. Whoever makes one sees to it that the memory is alive, and of no use to
-/// others, as long as it is followed.
+/// First byte and length of a range of host memory. Whoever makes one guarantees that the memory is alive, and used by
+/// nobody else, as long as the range is read or written through.
 #[derive(Clone, Copy, Debug)]
 pub struct Range(*mut u8, usize);
 
@@ -26,7 +26,7 @@ pub struct Range(*mut u8, usize);
 unsafe impl Send for Range {}
 
 impl Range {
-    /// So many bytes from `first` on.
+    /// The range of `bytes` bytes from `first` on.
     pub fn new(first: *mut u8, bytes: usize) -> Range {
         Range(first, bytes)
     }
@@ -62,7 +62,7 @@ impl Range {
     /// # Safety
     /// The memory is alive for `'a`, and nobody writes it meanwhile.
     pub unsafe fn bytes<'a>(self) -> &'a [u8] {
-        // SAFETY: by the caller's promise; the length is that of the memory of which the range is a part.
+        // SAFETY: by the caller's promise; the range is a part of that memory.
         unsafe { std::slice::from_raw_parts(self.0, self.1) }
     }
 
@@ -77,7 +77,7 @@ impl Range {
 }
 
 impl Span for Range {
-    /// Kernels look at slices of elements, and a slice of none has an address too.
+    /// Even an empty slice of elements needs an aligned address.
     const EMPTY: Range = Range(std::ptr::without_provenance_mut(Alignment::HOST.bytes()), 0);
 
     fn size_bytes(self) -> usize {
@@ -94,18 +94,18 @@ impl Span for Range {
     }
 }
 
-/// Type, layout and memory of an input; no memory for one whose storage an output took over.
+/// Type, layout and memory of an input; no memory if an output took its storage.
 pub type Input<'o> = (DType, &'o Layout, Option<Range>);
 
 /// Type, extents and memory of an output, and the input whose storage it took.
 pub type Output<'o> = (DType, &'o Shape, Range, Option<usize>);
 
-/// What a kernel is called on.
+/// The operands of a kernel.
 pub trait Operands<'o> {
-    /// Their numbers.
+    /// The numbers of inputs and outputs.
     fn counts(&self) -> (usize, usize);
 
-    /// Input `i`. Errors (Internal): it is not where it should be.
+    /// Input `i`. Errors (Internal): its range lies outside the memory that it belongs to.
     fn input(&self, i: usize) -> Result<Input<'o>>;
 
     /// Output `j`. Errors as for an input.
@@ -115,11 +115,11 @@ pub trait Operands<'o> {
     fn workspace(&self) -> Result<Range>;
 }
 
-/// Runs the kernel of `op`. One that panics is a bug, but it must not take the device and every waiter with it. Errors: the
-/// kernel's; Internal if it panicked.
+/// Runs the kernel of `op`. A panic in it is a bug, and becomes an error so that the device and everyone who waits for
+/// it live on. Errors: the kernel's; Internal if it panicked.
 pub fn contained<T>(op: &'static str, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
     let result = catch_unwind(AssertUnwindSafe(kernel)).unwrap_or_else(|payload| {
-        // What it panicked with may panic when it is dropped.
+        // Dropping the payload of a panic may panic too.
         std::mem::forget(payload);
         Err(Error::new(ErrorKind::Internal, "the kernel panicked"))
     });
@@ -140,7 +140,8 @@ pub(super) unsafe fn call_kernel<'o>(
     unsafe { with_operands(o, pool, |cx| run_kernel(kernels, op, cx)) }
 }
 
-/// Computes an op on the host: by the kernel that a program brought for it, else by the op's. Errors: the kernel's.
+/// Computes an op on the host by the kernel that a program registered for it, else by the op's own. Errors: the
+/// kernel's.
 pub fn run_kernel(kernels: &dyn KernelSet, op: &dyn Op, cx: &mut EvalCx<'_>) -> Result<()> {
     match kernels.host_kernel(op) {
         Some(own) => own.run(op, cx),
@@ -151,8 +152,8 @@ pub fn run_kernel(kernels: &dyn KernelSet, op: &dyn Op, cx: &mut EvalCx<'_>) -> 
 /// Calls `f` with operands. Errors: those of `f`, and of the operands.
 ///
 /// # Safety
-/// The memory of all operands is alive until this returns. Outputs and workspace overlap nothing else of them, and nobody
-/// else reads or writes those, or writes an input, meanwhile.
+/// The memory of all operands is alive until this returns. Outputs and workspace overlap no other operand. Meanwhile
+/// nobody else reads or writes outputs and workspace, or writes an input.
 pub unsafe fn with_operands<'o>(
     o: &impl Operands<'o>,
     pool: &Pool,
@@ -187,12 +188,12 @@ pub unsafe fn with_operands<'o>(
 
 /// Called by [`with_operands`] alone, once for each output.
 fn out<'o>((dtype, shape, range, holds): Output<'o>) -> Out<'o> {
-    // SAFETY: alive and exclusive by the promise of the caller of `with_operands`, which takes each output once and makes
-    // no slice of an input that one took over.
+    // SAFETY: alive and exclusive by the promise of the caller of `with_operands`. That function takes each output
+    // once, and makes no slice of an input whose storage an output took.
     Out::new(dtype, shape, unsafe { range.bytes_mut() }, holds)
 }
 
-/// The outputs of a kernel that has `N`, without an allocation.
+/// The outputs of a kernel that has `N` of them, without an allocation.
 fn outs<'o, const N: usize>(o: &impl Operands<'o>) -> Result<[Out<'o>; N]> {
     let mut failed = None;
     let all: [Option<Output<'o>>; N] = std::array::from_fn(|j| o.output(j).map_err(|e| failed = Some(e)).ok());

@@ -16,9 +16,9 @@ pub struct Region {
     usable: AtomicUsize,
 }
 
-/// A huge page, of the size that most processors have.
+/// The size of a huge page on most processors.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// From this size on a range asks for huge pages; smaller ranges would only be rounded up.
+/// The least size for which a range asks for huge pages. Smaller ranges would only be rounded up.
 pub const HUGE_PAGE_MIN_BYTES: usize = 4 * HUGE_PAGE_BYTES;
 
 impl Region {
@@ -38,7 +38,7 @@ impl Region {
             return Err(Error::new(ErrorKind::Io, text));
         }
         if bytes > self.usable.load(Ordering::Relaxed) && bytes >= HUGE_PAGE_MIN_BYTES {
-            // Advice may be refused (no huge pages); it changes speed only.
+            // The system may refuse the advice (no huge pages); that changes speed only.
             let _ = self.map.advise_range(Advice::HugePage, 0, bytes);
         }
         self.usable.fetch_max(bytes, Ordering::Relaxed);
@@ -64,8 +64,8 @@ impl Region {
     /// No mutable slice of an overlapping range may be alive while the result is.
     pub unsafe fn bytes(&self, at: usize, bytes: usize) -> Result<&[u8]> {
         self.check(at, bytes)?;
-        // SAFETY: in bounds of the mapping by the check, which is never moved while `self` lives; anonymous memory is
-        // initialised (zero); aliasing is the caller's promise.
+        // SAFETY: the check keeps the bytes within the mapping, which does not move while `self` lives. Anonymous
+        // memory is initialised (zero). Aliasing is the caller's promise.
         Ok(unsafe { slice::from_raw_parts(self.map.as_mut_ptr().add(at), bytes) })
     }
 

@@ -1,4 +1,4 @@
-//! Copies between the workspace and a file, beside the calls of a run: what is copied when.
+//! Copies between the workspace and a file, which go on beside the kernel calls of a run.
 
 use remat_types::{Error, ErrorKind, Result};
 
@@ -6,7 +6,7 @@ use super::{Place, Step};
 use crate::arena::Alignment;
 use crate::spill::{BLOCK_BYTES, Slot};
 
-/// What happens to a slot of the file before a step.
+/// An action on a slot of the file before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyStep {
     /// Begins to copy the bytes of the workspace from this offset on to the slot.
@@ -30,7 +30,7 @@ pub enum CopyStep {
     },
 }
 
-/// What a plan spills: copies with the number of the step that they come before, in order.
+/// The copies of a plan that spills, in order.
 #[derive(Debug, Default)]
 pub struct Copies {
     /// Each with the number of the step that it comes before.
@@ -41,13 +41,14 @@ pub struct Copies {
     pub align: usize,
 }
 
-/// What a workspace takes more so that it begins at such a multiple, wherever it lies.
+/// The bytes that a workspace needs beyond its size, so that it holds a multiple of `align` to begin at, wherever it
+/// lies.
 pub fn beyond(align: usize, device: Alignment) -> usize {
     if align > device.bytes() { align } else { 0 }
 }
 
 impl Copies {
-    /// A slot for so many bytes more.
+    /// Adds a slot of `bytes` bytes; returns its number.
     pub fn slot(&mut self, bytes: usize) -> usize {
         let at = self.slots.last().map_or(0, |s| s.at + s.bytes.next_multiple_of(BLOCK_BYTES) as u64);
         self.slots.push(Slot { at, bytes });
@@ -76,9 +77,9 @@ impl Copies {
         self.bytes(|m| matches!(m, CopyStep::In { .. }))
     }
 
-    /// Errors (Internal) unless every copy stays within the workspace, what is copied out is not written meanwhile, what
-    /// is copied in is not touched, and no step writes to one of `states` before the last wait: after that nothing fails
-    /// for the disk's sake, so a run that fails has changed no state.
+    /// Errors (Internal) unless every copy stays within the workspace, no step writes bytes that are being copied out,
+    /// and no step reads or writes bytes that are being copied in. Also, no step may write to one of `states` before
+    /// the last wait. After that wait the disk cannot fail the run any more, so a run that fails has changed no state.
     pub fn check(&self, steps: &[Step], arena_bytes: usize, states: &[usize]) -> Result<()> {
         let mut check =
             Check { copies: self, arena_bytes, in_flight: Vec::new(), is_out: vec![false; self.slots.len()] };
@@ -105,7 +106,7 @@ fn bad(what: String) -> Result<()> {
 struct Check<'m> {
     copies: &'m Copies,
     arena_bytes: usize,
-    /// Copies under way: slot, whether to the file, and where.
+    /// Copies under way: the slot, whether the copy is to the file, and the offset in the workspace.
     in_flight: Vec<(usize, bool, usize)>,
     is_out: Vec<bool>,
 }

@@ -1,7 +1,7 @@
 //! Programs within programs: calls, switches and loops.
 //!
-//! A step that runs others says here which, and how often. What the operators of `control_flow` are to a graph, this is to a
-//! device: enough to run it without them.
+//! A step that runs programs says here which ones, and how often. A device runs it from this description alone, without
+//! the operators that made it.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use remat_types::{Error, ErrorKind, Fact, HostTensor, Result};
 use super::Program;
 use crate::arena::Alignment;
 
-/// What a step runs.
+/// The programs that a step runs.
 #[derive(Clone, Debug)]
 pub enum Flow {
     /// A program, once, on the step's operands.
     Call(Arc<Program>),
-    /// One of several, which the first operand counts, on the other operands.
+    /// One of several, whose index is the first operand, on the other operands.
     Switch(Vec<Arc<Program>>),
-    /// One again and again.
+    /// One program again and again.
     Loop(LoopProgram),
 }
 
 impl Flow {
-    /// The workspace of a step that runs it.
+    /// Bytes of the workspace of a step that runs it.
     pub fn workspace_bytes(&self) -> usize {
         match self {
             Flow::Call(body) => body.workspace_bytes,
@@ -34,7 +34,7 @@ impl Flow {
         }
     }
 
-    /// Bytes of the constants of all that it may run.
+    /// Bytes of the constants of all programs that it may run.
     pub fn constant_bytes(&self) -> usize {
         match self {
             Flow::Call(body) => body.constant_bytes(),
@@ -69,22 +69,23 @@ pub fn branch(choice: i64, branches: usize) -> Result<usize> {
     found.ok_or_else(|| Error::new(ErrorKind::Index, format!("branch {choice} of {branches}")))
 }
 
-/// A program that runs again and again on what it gave before; as the operator `loop` describes its operands.
+/// A program that runs again and again, each time on its last outputs. The operator `loop` describes the operands.
 #[derive(Clone, Debug)]
 pub struct LoopProgram {
     /// The program that each step of the loop runs.
     pub body: Arc<Program>,
-    /// The number of steps, or the most.
+    /// The number of steps, or the most of them.
     pub trips: usize,
     /// The number of carried values.
     pub carried: usize,
     /// The number of operands that are read row by row.
     pub sliced: usize,
-    /// Steps go from the last to the first.
+    /// True if steps go from the last to the first.
     pub reverse: bool,
-    /// The last operand says how many steps are made.
+    /// True if the last operand is the number of steps.
     pub counted: bool,
-    /// The last output of the body says whether another step follows; the last output of the step is their number.
+    /// True if the last output of the body says whether another step follows. The last output of the loop is then the
+    /// number of steps.
     pub conditional: bool,
 }
 

@@ -1,10 +1,10 @@
-//! A run as data: which kernels are called in which order, where their operands lie, what is copied when, and which
-//! programs run within it.
+//! A run as data: the order of kernel calls, the places of their operands, the copies, and the programs that run within
+//! it.
 //!
 //! A [`Program`] has no pointer and no memory. Places are inputs and outputs of the run, constants, and offsets into a
-//! workspace; whoever runs it binds them. How steps follow each other is written once (`walk.rs`), over what a device does
-//! for each ([`Machine`]); the host does it in `host/machine.rs`. What is checked when a program is made ([`Program::new`]) is what
-//! makes it sound to follow its offsets.
+//! workspace; whoever runs the program binds them to memory. One walk runs the steps in order on any device
+//! (`walk.rs`); a device implements the operations of a step ([`Machine`]), the host in `host/machine.rs`.
+//! [`Program::new`] checks a program when it is made: that check makes it sound to follow the offsets.
 //!
 //! Programs are made from graphs by the runtime, whose `Executable` has the figures, times and observers of its runs.
 
@@ -44,7 +44,7 @@ pub enum Place {
     Constant(usize),
 }
 
-/// What a call reads.
+/// An input of a call.
 #[derive(Clone, Debug)]
 pub struct Operand {
     /// Where its storage is.
@@ -57,10 +57,10 @@ pub struct Operand {
     pub layout: Layout,
 }
 
-/// What a call writes.
+/// An output of a call.
 #[derive(Clone, Debug)]
 pub struct OutputSlot {
-    /// Where its storage is; its elements are contiguous there.
+    /// Where its storage is. The elements are contiguous.
     pub place: Place,
     /// Bytes of the storage.
     pub bytes: usize,
@@ -77,7 +77,7 @@ pub struct OutputSlot {
 pub struct Step {
     /// The op that the step computes.
     pub op: OpRef,
-    /// What runs instead of the op's kernel, if the op runs programs.
+    /// The programs that run instead of the op's kernel, if the op contains some.
     pub flow: Option<Flow>,
     /// Inputs, in order.
     pub x: SmallVec<[Operand; 4]>,
@@ -98,7 +98,7 @@ pub struct Step {
 pub struct ProgramParts {
     /// The multiple at which places in its workspace and its block of constants lie.
     pub alignment: Alignment,
-    /// The threads that its kernels use: workspaces depend on them.
+    /// The number of threads that its kernels use. Sizes of workspaces depend on it.
     pub threads: usize,
     /// The calls, in order.
     pub steps: Vec<Step>,
@@ -110,12 +110,12 @@ pub struct ProgramParts {
     pub y: Facts,
     /// (input, output) of each state with a next version.
     pub updates: Vec<(usize, usize)>,
-    /// Bytes of the workspace, wherever it begins.
+    /// Bytes of the workspace. They suffice wherever it begins.
     pub workspace_bytes: usize,
-    /// The number of steps at the end of each part; one part unless it was cut.
+    /// The number of steps up to the end of each part. There is one part unless the program was cut.
     pub ends: Vec<usize>,
-    /// Copies between the workspace and a file, if it makes some. Boxed, because optimised code reads a field of an `Option`
-    /// before it looks whether one is there, which checkers of memory report.
+    /// Copies between the workspace and a file, if there are some. Boxed, because optimised code reads a field of an
+    /// `Option` before it tests whether the value is there, and memory checkers report that read.
     pub copies: Option<Box<Copies>>,
 }
 
@@ -189,8 +189,8 @@ pub fn with_constants(workspace_bytes: usize, constant_bytes: usize, alignment: 
 }
 
 impl Program {
-    /// Errors (Internal) unless each step's outputs and workspace overlap nothing else of it, all lies within the workspace, and
-    /// no step runs into a copy.
+    /// Checks a program. Errors (Internal): a step's outputs or workspace overlap another operand of the step, an
+    /// offset lies outside the workspace, or a step conflicts with a copy.
     pub fn new(parts: ProgramParts) -> Result<Program> {
         let aligned = parts.copies.as_ref().map_or(0, |c| beyond(c.align, parts.alignment));
         let arena_bytes = parts.workspace_bytes.saturating_sub(aligned);
@@ -203,12 +203,13 @@ impl Program {
         Ok(Program { parts, constants })
     }
 
-    /// Bytes of its constants, and of those of the programs that its steps run, in one block.
+    /// Bytes of the block of constants: its own, and those of the programs that its steps run.
     pub fn constant_bytes(&self) -> usize {
         self.constants.bytes
     }
 
-    /// That block, for a device whose kernels do not read the host's memory. Errors: those of [`HostTensor::zeros`].
+    /// The block of constants, for a device whose kernels do not read the host's memory. Errors: those of
+    /// [`HostTensor::zeros`].
     pub fn constant_block(&self) -> Result<HostTensor> {
         block_of(self.constant_bytes(), |block| self.write_constants(block))
     }
@@ -247,14 +248,15 @@ impl Step {
         self.origin().located(e)
     }
 
-    /// True if it writes the next version of a state to its place.
+    /// True if the step writes the next version of a state.
     pub fn updates_state(&self, program: &Program) -> bool {
         let is_state = |p: Place| matches!(p, Place::Output(j) if program.updates.iter().any(|u| u.1 == j));
         self.y.iter().any(|t| is_state(t.place))
     }
 
-    /// Errors (Internal) unless a step's outputs and workspace overlap nothing else of it, inputs are only read, all lies
-    /// within the workspace, and what it runs has a workspace of its own there.
+    /// Errors (Internal) unless four things hold. Outputs and workspace of the step overlap no other operand. No output
+    /// lies in an input or a constant. All offsets lie within the workspace. The step's own workspace has room for the
+    /// programs that it runs.
     fn check(&self, arena_bytes: usize) -> Result<()> {
         let bad = |what: String| {
             Err(Error::new(ErrorKind::Internal, format!("compiled step: {what}")).with_op(self.op.label()))

@@ -1,4 +1,4 @@
-//! What the steps of a program took.
+//! The times of a program's steps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,13 +11,13 @@ pub struct StepTimes {
 }
 
 impl StepTimes {
-    /// No run yet of so many steps.
+    /// The times of `steps` steps before the first run.
     pub fn new(steps: usize) -> StepTimes {
         let all = |ns: u64| (0..steps).map(|_| AtomicU64::new(ns)).collect();
         StepTimes { last: all(0), fastest: all(u64::MAX) }
     }
 
-    /// Step `i` took so long.
+    /// Notes the time of step `i`.
     pub fn record(&self, i: usize, ns: u64) {
         self.last[i].store(ns, Ordering::Relaxed);
         self.fastest[i].fetch_min(ns, Ordering::Relaxed);
@@ -28,12 +28,12 @@ impl StepTimes {
         self.fastest.last().is_some_and(|t| t.load(Ordering::Relaxed) < u64::MAX)
     }
 
-    /// Of the last run, in order; 0 before the first.
+    /// Nanoseconds of each step in the last run; 0 before the first run.
     pub fn last(&self) -> impl Iterator<Item = u64> {
         self.last.iter().map(|t| t.load(Ordering::Relaxed))
     }
 
-    /// The least of all runs, in order; `None` before the first.
+    /// The least nanoseconds of each step in all runs; `None` before the first run.
     pub fn fastest(&self) -> impl Iterator<Item = Option<u64>> {
         self.fastest.iter().map(|t| Some(t.load(Ordering::Relaxed)).filter(|ns| *ns < u64::MAX))
     }

@@ -1,4 +1,4 @@
-//! What a run lets others see of its memory.
+//! Views of values in the memory of a run, for observers.
 
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, Storage};
 

@@ -1,8 +1,8 @@
 //! How a program runs, on any device: its steps in order, the programs within them, the copies that loops make.
 //!
-//! A walk knows places and no memory. A device is a [`Machine`] to it: something that finds places in its memory, as ranges
-//! of a type of its own, and calls kernels and copies there. The host's has run what it was asked when it returns (`host/machine.rs`);
-//! an accelerator's may only have queued it, and waits where the walk reads a number.
+//! A walk knows places and no memory. It sees a device as a [`Machine`]: the device finds places in its memory, as
+//! ranges of a type of its own, and calls kernels and copies there. The host's machine has run a call when it returns
+//! (`host/machine.rs`). An accelerator's machine may only have queued it, and waits where the walk reads a number.
 
 mod flow;
 
@@ -15,7 +15,7 @@ const INLINE: usize = 16;
 
 /// A range of a device's memory.
 pub trait Span: Copy {
-    /// No bytes, where every type may lie.
+    /// An empty range, aligned for every type.
     const EMPTY: Self;
 
     /// Its length in bytes.
@@ -25,13 +25,14 @@ pub trait Span: Copy {
     fn part(self, at: usize, bytes: usize) -> Result<Self>;
 }
 
-/// What runs the steps of programs. All ranges that a walk gives to it lie within those that the walk was given, and the one
-/// that is written overlaps no other of the same call.
+/// Runs the steps of programs on a device. All ranges that a walk passes to it lie within those that the walk was
+/// given. A range that a call writes overlaps no other range of the call.
 pub trait Machine {
     /// A range of its memory.
     type Span: Span;
 
-    /// Where a constant lies on the host: asked only in a run that is given no block of constants. Default: an error.
+    /// The range of a constant on the host. A walk asks for it only in a run that is given no block of constants.
+    /// Default: an error.
     fn constant(&mut self, _program: &Program, k: usize) -> Result<Self::Span> {
         Err(Error::new(ErrorKind::Internal, format!("constant {k} is not in the device's memory")))
     }
@@ -48,25 +49,25 @@ pub trait Machine {
     /// Writes an integer of 8 bytes.
     fn write_number(&mut self, to: Self::Span, number: i64) -> Result<()>;
 
-    /// Reads an integer of 8 bytes, or of one: then a bool. Errors (Internal): another size.
+    /// Reads an integer of 8 bytes, or a bool of one. Errors (Internal): another size.
     fn read_number(&mut self, from: Self::Span) -> Result<i64>;
 
-    /// Waits for what runs beside the steps; failures stay to be told.
+    /// Waits for work that runs beside the steps, and leaves failures for later calls to report.
     fn settle(&mut self) {}
 
-    /// A step begins, or a step of what it runs.
+    /// Tells that a step begins: one of the program, or of a program that a step runs.
     fn begin(&mut self, _step: &Step, _program: &Program) {}
 
-    /// The step that began last ends.
+    /// Tells that the step that began last ends.
     fn end(&mut self) {}
 }
 
-/// Is told of the steps of a run.
+/// An observer of a run's steps.
 pub trait Watch<M: Machine> {
-    /// Step `i` is next. Errors count as the step's.
+    /// Called before step `i`. Errors count as the step's.
     fn before(&mut self, m: &mut M, i: usize) -> Result<()>;
 
-    /// Step `i` was made.
+    /// Called after step `i`.
     fn after(&mut self, m: &mut M, i: usize, frame: &Frame<'_, M::Span>) -> Result<()>;
 }
 
@@ -80,7 +81,7 @@ impl<M: Machine> Watch<M> for () {
     }
 }
 
-/// A program and the memory of a run: every place of its steps lies within, as `Step::check` has seen.
+/// A program and the memory of a run. Every place of its steps lies within that memory, as `Step::check` has seen.
 #[derive(Clone, Copy)]
 pub struct Frame<'m, S> {
     /// The program.
@@ -96,7 +97,7 @@ pub struct Frame<'m, S> {
 }
 
 impl<S: Span> Frame<'_, S> {
-    /// The first `bytes` of a place. Errors (Internal) if it has not so many.
+    /// The first `bytes` of a place. Errors (Internal) if it has fewer.
     pub fn find<M: Machine<Span = S>>(&self, m: &mut M, place: Place, bytes: usize) -> Result<S> {
         if bytes == 0 {
             return Ok(S::EMPTY);
@@ -114,7 +115,7 @@ impl<S: Span> Frame<'_, S> {
         whole.part(at, bytes).map_err(|_| no())
     }
 
-    /// The elements of an operand. Errors (Internal): they have gaps, or lie beyond its place.
+    /// The elements of an operand. Errors (Internal): there are gaps between them, or they lie beyond its place.
     fn elements<M: Machine<Span = S>>(&self, m: &mut M, o: &Operand) -> Result<S> {
         let size = o.dtype.size_bytes();
         let (from, bytes) = (o.layout.offset() * size, o.layout.elems() * size);
@@ -136,7 +137,7 @@ pub fn run_steps<M: Machine>(
     let end = range.end;
     for i in range {
         if let Err(e) = run_step(m, frame, i, watch) {
-            // other ranks make the calls that would have followed, in their order
+            // other ranks wait for the collectives that would have followed: they are told in the same order
             m.settle();
             frame.program.steps[i + 1..end].iter().for_each(|s| s.op.abandon(&e));
             return Err(e);
@@ -163,8 +164,8 @@ fn run_step<M: Machine>(m: &mut M, frame: &Frame<'_, M::Span>, i: usize, watch: 
     watch.after(m, i, frame)
 }
 
-/// Makes states that are updated lie in their outputs: there already where `is_held` says so of (input, output), else copied
-/// there.
+/// Makes updated states lie in their outputs. A state is copied there unless `is_held(input, output)` says that it is
+/// there already.
 pub fn hold_states<M: Machine>(
     m: &mut M,
     frame: &Frame<'_, M::Span>,
@@ -180,7 +181,7 @@ pub fn hold_states<M: Machine>(
     Ok(())
 }
 
-/// Runs what a step runs in place of a kernel, on the step's operands and in its workspace.
+/// Runs a step's programs in place of a kernel, on the step's operands and in its workspace.
 fn run_flow<M: Machine>(m: &mut M, flow: &super::flow::Flow, i: usize, frame: &Frame<'_, M::Span>) -> Result<()> {
     let step = &frame.program.steps[i];
     let mut x: SmallVec<[M::Span; INLINE]> = SmallVec::new();

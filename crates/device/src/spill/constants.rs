@@ -1,4 +1,4 @@
-//! Constants in a file: written once, and read in every run that needs them.
+//! A file of constants, which is written once and read in every run that needs them.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use remat_types::Result;
 use super::disk::{BLOCK_BYTES, Bounce, Disk};
 use super::{SpillTo, failed};
 
-/// A file without a name that only grows. It is there as long as something reads it.
+/// A file without a name that only grows. The system removes it when this is dropped.
 #[derive(Debug)]
 pub struct ConstantFile {
     disk: Disk,
@@ -32,12 +32,13 @@ impl ConstantFile {
         Ok(at)
     }
 
-    /// Waits until all of it is on the disk, so that no cache keeps what memory no longer has to. Errors (Io).
+    /// Waits until all bytes are on the disk, so that the system's cache need not keep them in memory. Errors (Io): the
+    /// disk failed.
     pub fn flush(&self) -> Result<()> {
         self.disk.flush().map_err(|e| failed("write", &self.folder, &e))
     }
 
-    /// Reads what was written at a place. Errors (Io): the disk failed.
+    /// Reads bytes that were written at a place. Errors (Io): the disk failed.
     pub fn read(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
         let mut bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
         self.disk.read(bytes, at, &mut bounce).map_err(|e| failed("read", &self.folder, &e))

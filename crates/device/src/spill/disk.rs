@@ -1,7 +1,7 @@
-//! Reads and writes of the spill file that pass the system's cache by, where the file system lets them.
+//! Reads and writes of the spill file that bypass the system's cache, where the file system allows it.
 //!
-//! A cache would cost what spilling is to save: a copy of the bytes in memory, and the processor's time to make it. Direct
-//! transfers need addresses, offsets and lengths in whole blocks; what lies otherwise goes through a buffer that does.
+//! A cache would cost what spilling is to save: a copy of the bytes in memory, and the processor's time to make it.
+//! Direct transfers need addresses, offsets and lengths in whole blocks. Other bytes go through an aligned buffer.
 
 use std::fs::File;
 use std::io;
@@ -11,11 +11,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Addresses, offsets and lengths of direct transfers are multiples of this, which is a usual page and suffices for usual disks;
-/// one that asks for more refuses.
+/// Addresses, offsets and lengths of direct transfers are multiples of this. It is the usual size of a page, and
+/// suffices for usual disks. A disk that needs more refuses the transfer.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// What goes through a buffer goes in parts of this size, which stay in the processor's cache.
+/// The size of the parts that go through a buffer. A part stays in the processor's cache.
 const PART_BYTES: usize = 1 << 20;
 
 /// Memory for parts that lie across blocks; each thread that copies has one.
@@ -54,7 +54,8 @@ impl Disk {
         &self.file
     }
 
-    /// Writes bytes, and up to the next multiple of [`BLOCK_BYTES`] whatever, to a multiple of it.
+    /// Writes bytes at a multiple of [`BLOCK_BYTES`]. The file's bytes after them, up to the next multiple, may change
+    /// too.
     pub(super) fn write(&self, bytes: &[u8], at: u64, bounce: &mut Bounce) -> io::Result<()> {
         if self.is_direct() {
             match self.write_direct(bytes, at, bounce) {
@@ -102,21 +103,21 @@ impl Disk {
         Ok(())
     }
 
-    /// Waits until everything is on the disk, and has the system drop what it keeps of it.
+    /// Waits until all bytes are on the disk, and asks the system to drop its cache of the file.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.file.sync_data()?;
         forget(&self.file);
         Ok(())
     }
 
-    /// Not every file system that takes the flag takes the transfers.
+    /// Ends direct transfers: some file systems accept the flag and then refuse the transfers.
     fn end_direct(&self) {
         set_direct(&self.file, false);
         self.is_direct.store(false, Ordering::Relaxed);
     }
 }
 
-/// How many of so many bytes at an address can go as they lie.
+/// How many of `bytes` bytes at an address can be transferred without a buffer.
 fn whole_blocks(first: *const u8, bytes: usize) -> usize {
     if first.align_offset(BLOCK_BYTES) == 0 { bytes / BLOCK_BYTES * BLOCK_BYTES } else { 0 }
 }
@@ -131,18 +132,18 @@ fn is_refused(_: &io::Error) -> bool {
     false
 }
 
-/// True if the folder is of a file system without a disk.
+/// True if the folder's file system has no disk.
 #[cfg(target_os = "linux")]
 pub(super) fn is_in_memory(folder: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
 
     let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else { return false };
     let mut seen = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the path ends with a zero and `seen` has room; it is written where the call tells 0.
+    // SAFETY: the path ends with a zero and `seen` has room; the call has written it if it returns 0.
     let kind = unsafe { (libc::statfs(path.as_ptr(), seen.as_mut_ptr()) == 0).then(|| seen.assume_init().f_type) };
-    // linux/magic.h has RAMFS_MAGIC; libc has not
+    // linux/magic.h defines RAMFS_MAGIC; the crate libc does not
     const RAMFS: i128 = 0x8584_58f6;
-    // of which integer these are depends on processor and C library
+    // the integer types of both sides depend on the processor and the C library
     kind.is_some_and(|k| [i128::from(libc::TMPFS_MAGIC), RAMFS].contains(&i128::from(k)))
 }
 
@@ -151,7 +152,7 @@ pub(super) fn is_in_memory(_: &Path) -> bool {
     false
 }
 
-/// True if transfers pass the cache by from now on.
+/// Switches direct transfers on or off. True if transfers bypass the cache from now on.
 #[cfg(target_os = "linux")]
 fn set_direct(file: &File, on: bool) -> bool {
     let fd = file.as_raw_fd();
@@ -171,7 +172,8 @@ fn set_direct(_: &File, _: bool) -> bool {
 /// Asks the system to drop its cache of a file, where there is a way to ask.
 #[cfg(target_os = "linux")]
 fn forget(file: &File) {
-    // SAFETY: the descriptor is open for as long as `file` is borrowed. Advice may be refused: then the cache is measured.
+    // SAFETY: the descriptor is open for as long as `file` is borrowed. The system may refuse the advice: then a
+    // measurement measures the cache.
     let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 

@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use super::disk::{Bounce, Disk};
 use super::{dependable, failed};
 
-/// A range of the file that holds one storage, from a multiple of [`super::BLOCK_BYTES`] on; up to the next one after its end
-/// it is the slot's alone.
+/// A range of the file that holds one storage. It begins at a multiple of [`super::BLOCK_BYTES`]. The bytes from its
+/// end to the next multiple belong to no other slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Offset in the file.
@@ -39,21 +39,22 @@ struct Job {
     memory: *mut u8,
 }
 
-// SAFETY: the memory is followed only while a flight is under way, whose maker keeps it valid and away from others.
+// SAFETY: the pointer is followed only while the copy is under way, and whoever began the copy keeps the memory valid
+// and unused until it is waited for.
 unsafe impl Send for Job {}
 
 #[derive(Debug, Default)]
 struct State {
-    /// By way.
+    /// One queue for each direction.
     queues: [VecDeque<Job>; 2],
     /// For each slot, the copies that have not ended.
     pending: Vec<u32>,
-    /// The first that failed in this flight; those after it are dropped.
+    /// The first failure of this flight. Copies after it are skipped.
     failure: Option<Error>,
     is_closed: bool,
-    /// What was written where, by offset: its length and checksum.
+    /// By offset in the file, the length and checksum of the bytes written there.
     sums: FxHashMap<u64, (usize, u32)>,
-    /// Bytes and time of all copies, by way.
+    /// Bytes and time of all copies in each direction.
     copied: [(u64, Duration); 2],
 }
 
@@ -73,7 +74,7 @@ pub struct SpillFile {
 }
 
 impl SpillFile {
-    /// Another handle to the file itself: for tests that spoil it. Errors (Io): no more descriptors.
+    /// Another handle to the file itself, for tests that damage it. Errors (Io): no more descriptors.
     pub fn file(&self) -> Result<File> {
         Ok(self.shared.disk.file().try_clone()?)
     }
@@ -90,14 +91,15 @@ impl SpillFile {
         Ok(own)
     }
 
-    /// Bytes per second that plans may count on, by all copies until now; `None` before there were some both ways.
+    /// The bytes per second on which plans may count, from all copies until now. `None` until there were copies in both
+    /// directions.
     pub fn rates(&self) -> Option<SpillRates> {
         let [out, back] = self.shared.lock().copied;
         let rate = |(bytes, time): (u64, Duration)| (bytes > 0).then(|| dependable(bytes, time));
         Some(SpillRates { write_bytes_per_s: rate(out)?, read_bytes_per_s: rate(back)? })
     }
 
-    /// Begins a run that uses `slots` slots, each at most `jobs` times on its way at once.
+    /// Begins a run that uses `slots` slots, with room for `jobs` queued copies in each direction.
     pub fn begin(&mut self, slots: usize, jobs: usize) -> Flight<'_> {
         let mut s = self.shared.lock();
         s.pending.clear();
@@ -124,8 +126,8 @@ impl SpillFile {
         self.shared.begin(Way::In, Job { index, slot, memory });
     }
 
-    /// Waits until no copy of slot `index` is under way; how long that took. Errors (Io): one failed since the last flight
-    /// began, or ever if there was none.
+    /// Waits until no copy of slot `index` is under way; returns the time of the wait. Errors (Io): a copy failed since
+    /// the last flight began, or at any time if there was no flight.
     pub fn wait(&self, index: usize) -> (Duration, Result<()>) {
         let mut s = self.shared.lock();
         let mut waited = Duration::ZERO;
@@ -144,7 +146,7 @@ impl Drop for SpillFile {
         self.shared.lock().is_closed = true;
         self.shared.changed.notify_all();
         for t in self.threads.drain(..) {
-            // it ends by itself, and has nothing to say
+            // the thread ends by itself, and returns nothing
             let _ = t.join();
         }
     }
@@ -260,7 +262,7 @@ impl Shared {
                 self.disk.read(memory, at, bounce)?;
                 let sum = crc32fast::hash(memory);
                 let is_whole = self.lock().sums.get(&at) == Some(&(bytes, sum));
-                // A disk that says that it has done what it has not must not change a value.
+                // A disk that reports a write which it did not make must not change a value.
                 let lied = || {
                     io::Error::new(io::ErrorKind::InvalidData, format!("{bytes} bytes at {at} are not those written"))
                 };

@@ -47,14 +47,14 @@ fn bytes_across_blocks_come_back_to_other_addresses() {
     let folder = tempfile::tempdir().expect("a folder");
     let rates = SpillRates { write_bytes_per_s: 1, read_bytes_per_s: 1 };
     let mut file = SpillTo::with_rates(folder.path(), rates).expect("positive").open().expect("a file");
-    // Longer than a part, than a block, a block, and less.
+    // Longer than a part, longer than a block, one block, and shorter.
     for bytes in [(3 << 20) + 5, BLOCK_BYTES + 64, BLOCK_BYTES, 7] {
         for (from, to) in [(0, 0), (0, 64), (64, 0), (64, 1)] {
             let (mut left, mut right) = (Bounce::default(), Bounce::default());
             let (left, right) = (left.part(bytes + from), right.part(bytes + to));
             left.iter_mut().enumerate().for_each(|(i, b)| *b = (i * 31 + i / 4099) as u8);
             right.fill(0);
-            // Between two others that must stay as they are.
+            // The slot lies between two others, which must not change.
             let slots = [0, 1, 1 + bytes.div_ceil(BLOCK_BYTES)].map(|b| (b * BLOCK_BYTES) as u64);
             let around = [1u8; 16];
             let mut flight = file.begin(3, 3);
@@ -106,7 +106,7 @@ fn a_full_disk_is_an_error_of_this_run_alone() {
     }
 }
 
-/// The error of reading back what was written, after `change` to the file.
+/// The error of reading bytes back after `change` to the file.
 fn read_after(change: impl FnOnce(&std::fs::File)) -> remat_types::Error {
     let mut file = SpillFile::over(tempfile::tempfile().expect("a file"), "folder".into()).expect("threads");
     let mut memory = data(0);
@@ -146,7 +146,8 @@ fn a_folder_is_measured() {
 fn a_disk_that_gives_other_bytes_back_is_an_error() {
     use std::os::unix::fs::FileExt;
     let e = read_after(|disk| {
-        // One bit, as if the disk had said that it wrote and had not. Whole blocks, for the file may pass the cache by.
+        // Changes one bit, as if the disk had reported a write that it did not make. The test writes whole blocks,
+        // since the file may bypass the cache.
         let mut blocks = Bounce::default();
         let block = blocks.part(BLOCK_BYTES);
         disk.read_exact_at(block, 0).expect("there");

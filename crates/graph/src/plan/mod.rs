@@ -22,6 +22,7 @@ pub mod arena;
 pub mod baseline;
 pub mod check;
 pub(crate) mod clock;
+mod floor;
 pub mod generate;
 mod json;
 pub mod lifetime;

@@ -24,8 +24,8 @@ use std::sync::OnceLock;
 use remat_types::Result;
 use rustc_hash::FxHashMap;
 
+use super::floor::Floor;
 use super::json::LARGEST;
-use super::remat::Floor;
 
 /// A problem as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

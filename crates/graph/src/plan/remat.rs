@@ -41,11 +41,11 @@ use std::time::{Duration, Instant};
 
 use super::arena;
 use super::clock::Tick;
+use super::floor::Floor;
 use super::problem::Problem;
 use super::schedule::{Plan, Shortfall};
 use emit::{Laid, lay};
 use fit::Fit;
-pub(crate) use floor::Floor;
 use floor::Witness;
 use model::Model;
 use state::State;

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use remat_runtime::{Device, tracing};
-use remat_types::{Error, ErrorKind, HostTensor, Result, Scope};
+use remat_runtime::Device;
+use remat_types::{Error, ErrorKind, HostTensor, Result, Scope, context};
 
 use super::{Cx, Graph, Kind, Node, Ref, Rule, ValueType};
 use crate::value::{KNOWN_MAX_ELEMS, Value};
@@ -143,7 +143,7 @@ impl Shared {
             }
             y.iter().map(|v| v.tensor()?.to_host()).collect::<Result<_>>().map(Some)
         };
-        let values = tracing::suspended(|| catch_unwind(AssertUnwindSafe(beside)));
+        let values = context::outside(|| catch_unwind(AssertUnwindSafe(beside)));
         let values = match values.map_err(|_| Error::new(ErrorKind::Internal, "a rule panicked"))? {
             // too large to be computed here
             Err(e) if e.kind() == ErrorKind::Budget => return Ok(None),

@@ -5,7 +5,7 @@ mod softmax;
 
 pub use softmax::{Softmax, SoftmaxGrad};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![Softmax, SoftmaxGrad];

@@ -7,7 +7,7 @@ mod samples;
 pub use attend::Attention;
 pub use grad::AttentionGrad;
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![Attention, AttentionGrad];

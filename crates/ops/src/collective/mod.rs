@@ -35,7 +35,7 @@ pub use scatter::ScatterFrom;
 
 use remat_types::{Error, ErrorKind, Fact, Result, Shape, SmallVec};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 use crate::schema::{ParamType, ParamValue, Variant};
 
 /// The family's operators.

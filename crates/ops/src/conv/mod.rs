@@ -15,7 +15,7 @@ use remat_kernels::conv::Conv2d as Geometry;
 use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 
 use crate::args::{want_dtype, want_float, want_rank};
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 use crate::schema::Params;
 
 /// The family's operators.

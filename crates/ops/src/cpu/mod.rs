@@ -21,7 +21,7 @@ use remat_kernels::blocked::Start;
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Scalar};
 
 use crate::args::{want_dtype, want_rank};
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 use crate::{EvalCx, In, Out};
 
 /// The family's operators.

@@ -19,7 +19,7 @@ pub use qr::Qr;
 pub use solve::{SlogDet, Solve, SolveTriangular};
 pub use svd::Svd;
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![Cholesky, Eigh, Pinv, Qr, SlogDet, Solve, SolveTriangular, Svd];

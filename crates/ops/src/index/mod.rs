@@ -25,7 +25,7 @@ pub use take_along::TakeAlong;
 use remat_kernels::index::{BadIndex, Indices};
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 use crate::pointwise::Cast;
 use crate::{GradCx, In, OpRef, Var};
 

@@ -6,7 +6,7 @@ mod ctc;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGrad, Reduction, TargetWeight};
 pub use ctc::{CtcLoss, CtcLossGrad};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![CrossEntropy, CrossEntropyGrad, CtcLoss, CtcLossGrad, TargetWeight];

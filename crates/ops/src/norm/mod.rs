@@ -8,7 +8,7 @@ pub use batch_norm::{BatchNorm, BatchNormGrad, BatchNormInfer};
 pub use layer_norm::{LayerNorm, LayerNormGrad};
 pub use rms_norm::{RmsNorm, RmsNormGrad};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] =

@@ -31,7 +31,7 @@ use remat_types::{DType, Fact, Result};
 
 use crate::In;
 use crate::args::{want_dtype, want_shape};
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![

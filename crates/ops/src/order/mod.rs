@@ -18,7 +18,7 @@ use remat_kernels::cumulate::Along;
 use remat_kernels::order::Lanes;
 use remat_types::{Error, ErrorKind, Result, Scalar, Shape, SmallVec, smallvec};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 use crate::shape::{Pad, Slice};
 use crate::{GradCx, Var};
 

@@ -43,7 +43,7 @@ use remat_kernels::pointwise::Operand;
 use remat_types::{DType, Error, ErrorKind, Fact, Result, Shape, Storage};
 
 use crate::In;
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] =

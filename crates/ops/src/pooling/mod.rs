@@ -11,7 +11,7 @@ use remat_types::{Error, ErrorKind, Fact, Padding, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::want_rank;
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 use crate::schema::Choice;
 
 /// The family's operators.

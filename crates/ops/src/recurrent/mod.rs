@@ -18,7 +18,7 @@ pub use compose::recurrent_layer;
 pub use forward::{CellKind, Recurrent};
 pub use grad::RecurrentGrad;
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![Recurrent, RecurrentGrad];

@@ -16,7 +16,7 @@ pub use var::{Std, Var};
 
 use remat_types::{Error, ErrorKind, Result, Shape, SmallVec};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![AllFinite, ArgReduce, LogSumExp, Reduce, Std, Var];

@@ -22,7 +22,7 @@ use remat_kernels::copy;
 use remat_types::{Layout, Result, for_storage};
 
 use crate::EvalCx;
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![BroadcastTo, Concat, Contiguous, Pad, Permute, Reshape, Slice, SliceGrad];

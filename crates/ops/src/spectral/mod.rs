@@ -10,7 +10,7 @@ pub use real::{Irfft, Rfft};
 use remat_types::{DType, Error, ErrorKind, Fact, Result};
 
 use crate::args::not_taken;
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] = entries![Fft, Irfft, Rfft];

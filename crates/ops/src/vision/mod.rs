@@ -10,7 +10,7 @@ pub use peaks::{PoolIndices, RoiPoolIndices};
 pub use resample::{Resample, ResampleRule};
 pub use sample_points::{Between, Beyond, SamplePoints, SamplePointsGrad, SamplePointsSlope};
 
-use crate::entry::{Entry, entries};
+use crate::op::{Entry, entries};
 
 /// The family's operators.
 pub(crate) const OPS: &[Entry] =

@@ -197,7 +197,7 @@ fn what_is_not_given_is_what_the_default_of_the_struct_has() {
 
 #[test]
 fn an_earlier_version_is_read_where_what_came_later_has_a_default() {
-    let entry = Entry::of::<Second>();
+    let entry = Entry::for_op::<Second>();
     let of = |v: u32| serde_json::json!({ "op": "second", "v": v, "params": { "axis": 3 } });
     let second = entry.load(&of(1)).expect("an earlier version");
     assert_eq!(second.downcast(), Some(&Second { axis: 3, way: Way::OneByOne }));

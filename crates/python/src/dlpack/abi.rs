@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 
 use remat::DType;
 
-/// The major version that we speak: another one may have other structures.
+/// The major version that this module knows. Another one may have other structures.
 pub(super) const MAJOR: u32 = 1;
 pub(super) const MINOR: u32 = 0;
 /// `kDLCPU`.
@@ -12,10 +12,10 @@ pub(super) const CPU: i32 = 1;
 /// `DLPACK_FLAG_BITMASK_IS_COPIED`.
 pub(super) const IS_COPIED: u64 = 1 << 1;
 
-/// A capsule of the form with a version that nobody has taken yet, and the same once taken.
+/// The names of a versioned capsule: before a consumer takes its content, and after.
 pub(super) const VERSIONED: &CStr = c"dltensor_versioned";
 pub(super) const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
-/// The form of before 1.0.
+/// The names of a capsule of the form before 1.0: before a consumer takes its content, and after.
 pub(super) const PLAIN: &CStr = c"dltensor";
 pub(super) const USED_PLAIN: &CStr = c"used_dltensor";
 
@@ -50,7 +50,7 @@ pub(super) struct DlTensor {
     pub(super) byte_offset: u64,
 }
 
-/// The form of before 1.0.
+/// The form before 1.0.
 #[repr(C)]
 pub(super) struct Managed {
     pub(super) tensor: DlTensor,

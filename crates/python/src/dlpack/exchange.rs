@@ -1,4 +1,4 @@
-//! Capsules: reading those of others, making ours.
+//! Reads capsules of other libraries, and makes capsules of tensors.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -18,8 +18,8 @@ use crate::device::PyDevice;
 use crate::error::or_raise;
 use crate::tensor::PyTensor;
 
-/// A tensor with a copy of the data of an object that has `__dlpack__`, or of a capsule. Errors: BufferError for data that are
-/// not on the host, or of a type that there is none of here; TypeError for an object without `__dlpack__`.
+/// A tensor with a copy of the data of an object that has `__dlpack__`, or of a capsule. Errors: BufferError for data
+/// that are not on the host, or of a type without a dtype here; TypeError for an object without `__dlpack__`.
 #[pyfunction]
 pub(crate) fn from_dlpack(x: &Bound<'_, PyAny>, device: &Bound<'_, PyDevice>) -> PyResult<PyTensor> {
     let py = x.py();
@@ -32,7 +32,7 @@ pub(crate) fn from_dlpack(x: &Bound<'_, PyAny>, device: &Bound<'_, PyDevice>) ->
     call::run(py, move || Tensor::from_host(&device, &host)).map(PyTensor::plain)
 }
 
-/// The capsule of an object: with a version if it knows that form.
+/// The capsule of an object: a versioned one if the object supports that form.
 fn ask<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     let py = x.py();
     if !x.hasattr("__dlpack__")? {
@@ -47,7 +47,7 @@ fn ask<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     Ok(capsule.cast_into::<PyCapsule>()?)
 }
 
-/// What a capsule holds, as its own: the deleter is called when this ends.
+/// The content of a capsule, which this owns: dropping it calls the deleter.
 enum Taken {
     Plain(NonNull<Managed>),
     Versioned(NonNull<ManagedVersioned>),
@@ -73,14 +73,16 @@ impl Drop for Taken {
 }
 
 impl Taken {
-    /// Takes what a capsule holds. Errors: BufferError for one that was taken before, or of another major version.
+    /// Takes the content of a capsule. Errors: BufferError if it was taken before, or has another major version.
     fn of(capsule: &Bound<'_, PyCapsule>) -> PyResult<Taken> {
         if let Ok(p) = capsule.pointer_checked(Some(VERSIONED)) {
             let m = p.cast::<ManagedVersioned>();
             // SAFETY: by its name the capsule holds a `ManagedVersioned`, whose version lies at the same place in all versions.
             let major = unsafe { m.as_ref().version.major };
             if major != MAJOR {
-                return Err(PyBufferError::new_err(format!("DLPack {major} is not known here, {MAJOR} is")));
+                return Err(PyBufferError::new_err(format!(
+                    "DLPack version {major} is not supported, version {MAJOR} is"
+                )));
             }
             rename(capsule, USED_VERSIONED)?;
             return Ok(Taken::Versioned(m));
@@ -110,7 +112,7 @@ fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
     }
 }
 
-/// A copy of what a capsule holds, in row-major order.
+/// A copy of a capsule's elements, in row-major order.
 fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<HostTensor> {
     let taken = Taken::of(capsule)?;
     let t = taken.tensor();
@@ -120,7 +122,10 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<HostTensor> {
     }
     let ty = t.dtype;
     let dtype = dtype_of(ty).ok_or_else(|| {
-        PyBufferError::new_err(format!("elements of code {}, {} bits and {} lanes", ty.code, ty.bits, ty.lanes))
+        PyBufferError::new_err(format!(
+            "there is no dtype for elements of code {}, {} bits and {} lanes",
+            ty.code, ty.bits, ty.lanes
+        ))
     })?;
     let ndim = usize::try_from(t.ndim).map_err(|_| PyBufferError::new_err("a negative number of axes"))?;
     let bad = |_| PyBufferError::new_err("a negative extent");
@@ -139,7 +144,7 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<HostTensor> {
         return Ok(host);
     }
     if t.data.is_null() {
-        return Err(PyBufferError::new_err("elements without an address"));
+        return Err(PyBufferError::new_err("the elements have no address"));
     }
     // SAFETY: the offset is the producer's own, from the start of its data.
     let data = unsafe { t.data.cast::<u8>().add(t.byte_offset as usize) };
@@ -163,11 +168,11 @@ fn row_major(shape: &[usize]) -> Vec<i64> {
 /// Copies strided elements to `to`, row by row.
 ///
 /// # Safety
-/// `data` points to elements of `dtype` at every place that `shape` and `strides` (in elements) name, none of which is empty;
-/// `to` has room for all.
+/// `data` points to elements of `dtype` at every place that `shape` and `strides` (in elements) name. No extent is 0,
+/// and `to` has room for all elements.
 unsafe fn gather(data: *const u8, shape: &[usize], strides: &[i64], dtype: DType, to: &mut [u8]) {
     let size = dtype.size_bytes();
-    // the longest tail of axes that lies as we want it is copied at once
+    // the longest tail of axes that is contiguous in row-major order is copied at once
     let whole = row_major(shape);
     let mut tail = shape.len();
     while tail > 0 && (strides[tail - 1] == whole[tail - 1] || shape[tail - 1] == 1) {
@@ -190,7 +195,7 @@ unsafe fn gather(data: *const u8, shape: &[usize], strides: &[i64], dtype: DType
     }
 }
 
-/// What a capsule of ours owns.
+/// The memory that a capsule made here owns.
 struct Owned {
     host: HostTensor,
     shape: Vec<i64>,
@@ -234,7 +239,7 @@ unsafe extern "C" fn delete_versioned(m: *mut ManagedVersioned) {
     }
 }
 
-/// Ends what a capsule holds that nobody took.
+/// Frees the content of a capsule that no consumer took.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule; one that was taken has another name, and is left alone. The checks of the
     // name set no exception.
@@ -265,7 +270,7 @@ fn export(py: Python<'_>, host: HostTensor, is_versioned: bool) -> PyResult<Boun
 
 #[pymethods]
 impl PyTensor {
-    /// A DLPack capsule with a copy of the value on the host, which belongs to who takes it. Waits.
+    /// A DLPack capsule with a copy of the value on the host. The copy belongs to the consumer. Waits.
     ///
     /// Errors: BufferError with `copy=False`, for another device than the host, or a tensor that requires a gradient.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
@@ -285,11 +290,11 @@ impl PyTensor {
             return Err(PyBufferError::new_err(text));
         }
         if dl_device.is_some_and(|(kind, _)| kind != CPU) {
-            return Err(PyBufferError::new_err("only the host can be given a copy"));
+            return Err(PyBufferError::new_err("a copy can be made on the host only"));
         }
         let t = self.tensor(py)?;
         if t.is_tracked() {
-            return Err(PyBufferError::new_err("a tensor that requires a gradient is not given away; `detach` it"));
+            return Err(PyBufferError::new_err("a tensor that requires a gradient is not exported; `detach` it first"));
         }
         let mut host = call::run(py, move || t.to_host())?;
         // a small constant is shared with the library, which must not see a consumer's writes

@@ -58,7 +58,7 @@ impl Inputs {
         self.all.iter().map(one).collect()
     }
 
-    /// The graph of `f`, with parameters as constants, for each set of sizes that `made` asks for.
+    /// Traces `f` for each set of sizes that `made` asks for. Parameters become constants.
     fn trace<T: Send>(
         &self,
         py: Python<'_>,

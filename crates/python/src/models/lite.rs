@@ -1,4 +1,4 @@
-//! Models for deployment: planned ahead for their shapes, in memory of their own.
+//! Models for deployment, planned ahead for their shapes, in memory of their own.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ type GivenShapes = (Vec<(String, Vec<usize>)>, Vec<(String, usize)>);
 /// Dtype and shape.
 type GivenFact = (dtype::PyDType, Vec<usize>);
 
-/// What an input is set to.
+/// The value of an input.
 enum Given {
     Tensor(Tensor),
     Value(Value),
@@ -136,7 +136,7 @@ impl LiteNetwork {
         self.0.unsupported().iter().map(ToString::to_string).collect()
     }
 
-    /// The network for inputs of these shapes, and extents of these names.
+    /// A session for inputs of these shapes and named extents.
     fn session(
         &self,
         py: Python<'_>,
@@ -217,7 +217,8 @@ impl LiteSession {
         })
     }
 
-    /// Bytes: constants, inputs and outputs, workspace, those stored in a file, and calls made again.
+    /// Bytes of constants, of inputs and outputs, of the workspace, and of values stored in a file; and the number of
+    /// recomputed calls.
     fn memory(&self, py: Python<'_>) -> PyResult<[usize; 5]> {
         let m = call::run(py, || self.lock().memory())?;
         Ok([m.constant_bytes, m.io_bytes, m.workspace_bytes, m.stored_bytes, m.recomputed_calls])

@@ -1,4 +1,4 @@
-//! Models of files, and functions as such files: ONNX, and Remat's own format for deployment.
+//! Models from files, and functions written as model files: ONNX, and Remat's own format for deployment.
 
 mod export;
 mod lite;
@@ -13,8 +13,8 @@ pub(crate) use onnx::{OnnxModel, OnnxNetwork};
 
 use crate::dtype::PyDType;
 
-/// What a file says of an input or an output: its name, text, dtype and extents if it is a tensor of a known rank, and whether it has a
-/// default. An extent is a number, a name, or None.
+/// The description of an input or an output in a file: its name, its text, dtype and extents if it is a tensor of known
+/// rank, and whether it has a default. An extent is a number, a name, or None.
 type Described = (String, String, Option<PyDType>, Option<Vec<Py<PyAny>>>, bool);
 
 fn described(py: Python<'_>, port: &Port) -> PyResult<Described> {

@@ -47,7 +47,7 @@ impl OnnxModel {
         self.0.outputs().iter().map(|p| described(py, p)).collect()
     }
 
-    /// How often each operator is there.
+    /// The number of nodes of each operator.
     fn operators(&self) -> Vec<(String, String, usize)> {
         self.0.operators()
     }
@@ -57,13 +57,13 @@ impl OnnxModel {
         self.0.unsupported().iter().map(ToString::to_string).collect()
     }
 
-    /// The same with the outputs that are named alone.
+    /// The same model with only the named outputs.
     fn with_outputs(&self, py: Python<'_>, names: Vec<String>) -> PyResult<OnnxModel> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         call::run(py, || self.0.clone().with_outputs(&names)).map(OnnxModel)
     }
 
-    /// The same with an input that is always this tensor.
+    /// The same model with an input fixed to this tensor.
     fn with_input(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<OnnxModel> {
         let value = extract_tensor(value)?.ok_or_else(|| PyTypeError::new_err("an input is fixed to a tensor"))?;
         call::run(py, || self.0.clone().with_input(name, &value.to_host()?)).map(OnnxModel)
@@ -96,7 +96,7 @@ pub(super) fn value(x: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(Value::Text(Text { shape: Shape::from(shape.as_slice()), data: Arc::new(data) }))
 }
 
-/// What a model gives, as [`value`] takes it.
+/// An output of a model, in the form that [`value`] accepts.
 pub(super) fn object(py: Python<'_>, v: Value) -> PyResult<Py<PyAny>> {
     match v {
         Value::Tensor(t) | Value::Constant(t, _) => t.object(py),
@@ -113,7 +113,7 @@ pub(super) fn object(py: Python<'_>, v: Value) -> PyResult<Py<PyAny>> {
 
 #[pymethods]
 impl OnnxNetwork {
-    /// The outputs, in order, for all inputs or all that have no default.
+    /// The outputs, in order. `inputs` are all inputs, or all inputs without a default.
     fn run(&self, py: Python<'_>, inputs: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Py<PyAny>>> {
         let inputs = inputs.iter().map(value).collect::<PyResult<Vec<_>>>()?;
         let y = call::run(py, || self.0.run(&inputs))?;

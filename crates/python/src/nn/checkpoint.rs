@@ -12,7 +12,7 @@ use crate::device::PyDevice;
 use crate::tensor::Output;
 use crate::{call, value};
 
-/// What a run is beside tensors, as Python gives it.
+/// The state of a run beside its tensors, as Python gives it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Train {
@@ -27,8 +27,8 @@ struct Train {
 #[pyclass(name = "_Checkpoint", module = "remat._remat", frozen)]
 pub(crate) struct NativeCheckpoint(Checkpoint);
 
-/// Writes a checkpoint into a folder, in the place of the one there was. `train` is JSON. Errors, after which the old one stays: IoError;
-/// what failed on the device and was not told yet.
+/// Writes a checkpoint into a folder, and replaces an older one. `train` is JSON. Errors, after which the old
+/// checkpoint stays: IoError; failures on the device that no call has reported.
 #[pyfunction]
 pub(crate) fn save_checkpoint(
     py: Python<'_>,
@@ -70,13 +70,13 @@ impl NativeCheckpoint {
         call::run(py, || Checkpoint::load(&folder)).map(NativeCheckpoint)
     }
 
-    /// What the run was beside tensors, as JSON.
+    /// The state of the run beside its tensors, as JSON.
     #[getter]
     fn train(&self) -> PyResult<String> {
         serde_json::to_string(&self.0.train).map_err(value::wrong_form)
     }
 
-    /// True if an optimiser was saved, too.
+    /// True if the checkpoint has an optimiser.
     #[getter]
     fn has_optimizer(&self) -> bool {
         self.0.optimizer.is_some()
@@ -92,8 +92,8 @@ impl NativeCheckpoint {
         all.into_iter().map(|(name, t)| Ok((name, t.object(py)?))).collect()
     }
 
-    /// Puts module, optimiser and generator into the state of the checkpoint, all or none. Errors: ValueError, naming all that does not
-    /// fit; BudgetError; FormatError for options of another optimiser.
+    /// Restores module, optimiser and generator from the checkpoint, all or none. Errors: ValueError, which names every
+    /// value that does not fit; BudgetError; FormatError for options of another optimiser.
     fn restore(
         &self,
         py: Python<'_>,

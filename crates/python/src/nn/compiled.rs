@@ -1,4 +1,4 @@
-//! Compiled layers, one behind each Python module that is no composition.
+//! Compiled layers. Each Python module that is not composed of others holds one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,29 +28,29 @@ use crate::{call, dtype, value};
 #[pyclass(name = "_NativeLayer", module = "remat._remat", frozen, weakref)]
 pub(crate) struct NativeLayer {
     built: Built,
-    /// With its options as they are now.
+    /// The class, and the options as they are now.
     recipe: Mutex<Recipe>,
-    /// Parts, by name, for which modules of Python's compute.
+    /// Names of parts that Python modules replace.
     replaced: Mutex<Vec<String>>,
-    /// Another layer was made in its place, since an option changed.
+    /// True once a changed option has put another layer in this one's place.
     is_retired: Arc<AtomicBool>,
 }
 
 impl Visit for NativeLayer {
-    /// Without the parts that are Python's.
+    /// Leaves out the parts that Python modules replace.
     fn visit(&self, at: &mut Walk<'_>) {
         at.visit_without(self.module(), &self.replaced());
     }
 }
 impl Module for NativeLayer {}
 
-/// A layer that makes one tensor of another, or one of several tensors.
+/// A layer from one tensor to one tensor, or a layer with several tensors.
 pub(crate) enum Built {
     OneInput(Shared),
     MultiInput(Box<dyn MultiInput>),
 }
 
-/// A layer that another one may hold, too.
+/// A layer that another layer may share.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<dyn Layer>);
 
@@ -84,13 +84,13 @@ impl Built {
     }
 }
 
-/// Which layer it is: enough to make another one.
+/// The class and the options of a layer: enough to make another one.
 #[derive(Clone)]
 struct Recipe {
     class: String,
     /// The options in the order in which they are shown.
     options: Vec<(String, Value)>,
-    /// The layer that it stands around, if it does.
+    /// The layer that it wraps, if it wraps one.
     inner: Option<Box<Recipe>>,
 }
 
@@ -109,14 +109,14 @@ struct SpectralNormOptions {
 }
 
 impl Recipe {
-    /// A layer around another one.
+    /// The recipe of a layer that wraps another one.
     fn around(inner: &Recipe, class: &str, options: &[(&str, Value)]) -> Recipe {
         let options = options.iter().map(|(name, v)| ((*name).to_owned(), v.clone())).collect();
         Recipe { class: class.to_owned(), options, inner: Some(Box::new(inner.clone())) }
     }
 
-    /// Of a class and a dictionary of options, and what makes the layer. Errors: TypeError for a class that there is not; TypeError,
-    /// ValueError for options that do not fit.
+    /// The recipe from a class and a dictionary of options, and the function that makes the layer. Errors: TypeError
+    /// for an unknown class; TypeError, ValueError for options that do not fit.
     fn read(class: &str, given: Map<String, Value>) -> PyResult<(Recipe, Make)> {
         if let "WeightNorm" | "SpectralNorm" = class {
             return Recipe::read_around(class, given);
@@ -151,16 +151,16 @@ impl Recipe {
         Ok((recipe, make))
     }
 
-    /// Of a class and options as Python gives them.
+    /// The recipe from a class and options as Python gives them.
     fn of_python(class: &str, options: &Bound<'_, PyAny>) -> PyResult<(Recipe, Make)> {
         match value::of_python(options)? {
             Value::Object(options) => Recipe::read(class, options),
-            // the class first: a wrong one is told whatever the options are
+            // the class is checked first: an unknown one is an error whatever the options are
             _ => Recipe::read(class, Map::new()),
         }
     }
 
-    /// Makes another one.
+    /// The function that makes another layer of this recipe.
     fn make(&self) -> PyResult<Make> {
         Ok(Recipe::read(&self.class, self.given())?.1)
     }
@@ -173,7 +173,7 @@ impl Recipe {
         inner.into_iter().chain(self.options.iter().cloned()).collect()
     }
 
-    /// The options as Python's dictionary, with the class and the options of what it stands around as `layer`.
+    /// The options as a Python dictionary. `layer` has the class and the options of the wrapped layer.
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         if let Some(inner) = &self.inner {
@@ -197,7 +197,7 @@ impl NativeLayer {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets a compiled function see that an option of the layer changed.
+    /// Lets a compiled function that uses the layer notice that one of its options changed.
     fn used(&self) {
         if tracing::is_tracing() {
             let is_retired = self.is_retired.clone();
@@ -216,14 +216,18 @@ impl NativeLayer {
     fn one(&self) -> PyResult<&Shared> {
         match &self.built {
             Built::OneInput(layer) => Ok(layer),
-            Built::MultiInput(_) => Err(PyTypeError::new_err("a layer of several tensors, where one of one is needed")),
+            Built::MultiInput(_) => {
+                Err(PyTypeError::new_err("a layer of several tensors stands where one of one tensor is needed"))
+            }
         }
     }
 
     /// Errors: TypeError for a layer of one tensor.
     fn multi_input(&self) -> PyResult<&dyn MultiInput> {
         match &self.built {
-            Built::OneInput(_) => Err(PyTypeError::new_err("a layer of one tensor, where one of several is needed")),
+            Built::OneInput(_) => {
+                Err(PyTypeError::new_err("a layer of one tensor stands where one of several is needed"))
+            }
             Built::MultiInput(layer) => Ok(&**layer),
         }
     }
@@ -259,7 +263,7 @@ fn each(layer: &NativeLayer, visitor: &mut dyn Visitor) {
 /// The mode that a name is to have, if it is to change.
 type NewMode<'f> = &'f dyn Fn(&str) -> Option<bool>;
 
-/// Sets and reads modes by name, of those that lie somewhere.
+/// Sets and reads modes by name, where `lies` holds for the name.
 struct Modes<'f> {
     lies: &'f dyn Fn(&str) -> bool,
     set: Option<NewMode<'f>>,
@@ -314,7 +318,7 @@ impl Visitor for Taps<'_> {
     }
 }
 
-/// Functions of Python's around a layer.
+/// Python functions around a layer.
 struct PyTap {
     before: Py<PyAny>,
     after: Py<PyAny>,
@@ -342,7 +346,7 @@ impl Tap for PyTap {
 
 #[pymethods]
 impl NativeLayer {
-    /// A layer of a class with a dictionary of options, whose parameters begin from the keys of `generator`.
+    /// A layer of a class with a dictionary of options. Keys of `generator` draw the first values of its parameters.
     #[new]
     fn new(
         py: Python<'_>,
@@ -366,7 +370,8 @@ impl NativeLayer {
         Ok(NativeLayer::new_of(built, recipe))
     }
 
-    /// A layer of a class with these parameters, which it takes in its order. Errors: ValueError where they do not fit.
+    /// A layer of a class with these parameters, in the order in which the layer makes its own. Errors: ValueError if
+    /// they do not fit.
     #[staticmethod]
     fn with_parameters(
         py: Python<'_>,
@@ -386,7 +391,7 @@ impl NativeLayer {
         Ok(NativeLayer::new_of(built, recipe))
     }
 
-    /// A layer whose weight is a length times a direction, in the place of one with a weight.
+    /// The layer `of` with its weight as a length times a direction.
     #[staticmethod]
     fn weight_norm(py: Python<'_>, of: &Bound<'_, NativeLayer>, name: &str) -> PyResult<Self> {
         let inner = of.get();
@@ -396,7 +401,7 @@ impl NativeLayer {
         Ok(NativeLayer::new_of(built, recipe))
     }
 
-    /// A layer whose weight is divided by its largest singular value, in the place of one with a weight.
+    /// The layer `of` with its weight divided by its largest singular value.
     #[staticmethod]
     fn spectral_norm(
         py: Python<'_>,
@@ -414,7 +419,7 @@ impl NativeLayer {
         Ok(NativeLayer::new_of(built, recipe))
     }
 
-    /// Another layer of the same options, with parameters of its own, in the same modes and with the same sources of random keys.
+    /// Another layer of the same options with parameters of its own. Modes and sources of random keys are the same.
     fn remade(&self, py: Python<'_>, device: &Bound<'_, PyDevice>, of: &Bound<'_, PyAny>) -> PyResult<Self> {
         let recipe = self.recipe();
         let make = recipe.make()?;
@@ -425,13 +430,13 @@ impl NativeLayer {
         Ok(made)
     }
 
-    /// The class that it was made of.
+    /// The class of the layer.
     #[getter]
     fn kind(&self) -> String {
         self.recipe().class
     }
 
-    /// The options that it was made of, in order.
+    /// The options of the layer, in order.
     #[getter]
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.recipe().options(py)
@@ -473,7 +478,7 @@ impl NativeLayer {
         call::run(py, || cached(layer)?.caches(n, places)).map(NativeCache)
     }
 
-    /// The output for places behind those of a cache, which are added to it.
+    /// The output for the places that follow those of a cache. The call adds them to the cache.
     fn forward_cached(&self, x: &Bound<'_, PyAny>, cache: &Bound<'_, NativeCache>) -> PyResult<Py<PyAny>> {
         let (py, layer, cache) = (x.py(), self.multi_input()?, cache.get());
         let x = extract_tensor(x)?.ok_or_else(|| PyTypeError::new_err("a layer takes a tensor"))?;
@@ -489,17 +494,17 @@ impl NativeLayer {
         self.module().set_training(on);
     }
 
-    /// Lets a part, and what is within it, train or evaluate.
+    /// Puts a part, and all layers within it, into training or evaluation mode.
     fn set_training_of(&self, part: &str, on: bool) {
         each(self, &mut Modes { lies: &|name| lies_in(name, part), set: Some(&|_| Some(on)), found: BTreeMap::new() });
     }
 
-    /// Names of the parameters and buffers that count: not those of parts for which modules of Python's compute.
+    /// Names of the parameters and buffers, without those of parts that Python modules replace.
     fn own_names(&self) -> Vec<String> {
         self.named_state().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Which parts train, and the sources of random keys, by name.
+    /// The modes of the parts, and the sources of random keys, by name.
     fn get_states(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         value::object(py, &py.detach(|| self.states()))
     }
@@ -510,7 +515,7 @@ impl NativeLayer {
         Ok(())
     }
 
-    /// Replaces the weight of a batch in running statistics. Errors: ValueError outside 0 ..= 1.
+    /// Sets the weight of a new batch in running statistics. Errors: ValueError outside 0 ..= 1.
     fn set_momentum(&self, momentum: f64) -> PyResult<()> {
         if !(0.0..=1.0).contains(&momentum) {
             return Err(PyValueError::new_err(format!("the momentum is {momentum}, must be 0 to 1")));
@@ -523,7 +528,7 @@ impl NativeLayer {
         Ok(())
     }
 
-    /// Says that another layer was made in its place: compiled functions that called it trace anew.
+    /// Notes that another layer has taken this one's place. Compiled functions that called it trace anew.
     fn retire(&self, py: Python<'_>) -> PyResult<()> {
         call::run(py, || {
             tracing::refuse("changing an option of a layer");
@@ -532,9 +537,9 @@ impl NativeLayer {
         })
     }
 
-    /// Puts functions around a part that is a layer of one tensor, or takes them away: `before(x)` gives False and what the part is to
-    /// read, or True and the result; `after(x, y)` the result. If the part is replaced, its own state is none of the layer's. Errors:
-    /// TypeError for a part that takes none.
+    /// Puts functions around a part that is a layer of one tensor, or takes them away. `before(x)` returns False and
+    /// the part's input, or True and the result. `after(x, y)` returns the result. If the part is replaced, its state
+    /// no longer belongs to the layer. Errors: TypeError for a part that takes no functions.
     #[pyo3(signature = (part, around, is_replaced))]
     fn tap(
         &self,

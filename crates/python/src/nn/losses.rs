@@ -111,7 +111,7 @@ const TABLES: [&[Row]; 3] = [
     OTHERS,
 ];
 
-/// The loss of that name, of arguments in the order of the library's function.
+/// The loss of that name. Arguments have the order of the library's function.
 #[pyfunction]
 pub(crate) fn loss(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
     let row = TABLES.iter().copied().flatten().find(|row| row.0 == name);

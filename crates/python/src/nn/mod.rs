@@ -1,7 +1,8 @@
 //! Networks: layers and optimisers of `remat::nn` behind Python's classes, so that the same seed gives the same bits.
 //!
-//! A Python class of layers holds the compiled layer and registers its parameters under their names; modules made of others are
-//! Python's. Arguments of calls are typed; options, which are read once when something is made, come as dictionaries.
+//! A Python class of layers holds the compiled layer and registers its parameters under their names. Modules composed
+//! of others are written in Python. Arguments of calls are typed. Options come as dictionaries, since they are read
+//! only once, when an object is made.
 
 mod checkpoint;
 mod compiled;
@@ -34,7 +35,8 @@ pub(crate) use training::{
     NativeAccumulate, NativeAverage, NativeLbfgs, NativePlateau, group_by_name, split_decay, update_batch_norm,
 };
 
-/// A source of keys for random operators: `(seed, 0)`, `(seed, 1)`, and so on. What a key gives depends on the key alone.
+/// A source of keys for random operators: `(seed, 0)`, `(seed, 1)`, and so on. The numbers that a key gives depend on
+/// the key alone.
 ///
 /// >>> import remat
 /// >>> g = remat.Generator(7)
@@ -44,7 +46,8 @@ pub(crate) use training::{
 pub(crate) struct Generator(pub(crate) RngCell);
 
 impl Generator {
-    /// `f` of the generator. Whoever holds its lock may wait for the interpreter, so it is taken without.
+    /// Calls `f` with the generator. Whoever holds the generator's lock may wait for the interpreter's, so this
+    /// releases the interpreter's before it takes the other.
     fn with<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&mut Rng) -> T + Send) -> T {
         py.detach(|| self.0.with(f))
     }
@@ -68,7 +71,7 @@ impl Generator {
         self.with(py, |rng| rng.seed())
     }
 
-    /// How many keys were drawn.
+    /// The number of keys drawn so far.
     #[getter]
     fn counter(&self, py: Python<'_>) -> u64 {
         self.with(py, |rng| rng.counter())
@@ -79,17 +82,17 @@ impl Generator {
         call::run(py, move || self.0.next_key(&device))?.object(py)
     }
 
-    /// A generator of its own, whose seed is mixed from this one's state; this one moves on by one.
+    /// An independent generator, whose seed is mixed from this one's state. This one moves on by one key.
     fn split(&self, py: Python<'_>) -> Generator {
         Generator(RngCell::new(self.with(py, Rng::split)))
     }
 
-    /// What it is now, for `set_state`.
+    /// Its present state, for `set_state`.
     fn get_state(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |rng| serde_json::to_string(rng)).map_err(value::wrong_form)
     }
 
-    /// Goes on as another one was. Errors: ValueError for a text that is no state.
+    /// Goes on from a state that `get_state` returned. Errors: ValueError for a text that is no state.
     fn set_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
         let new: Rng = serde_json::from_str(state).map_err(value::wrong_form)?;
         self.with(py, |rng| *rng = new);
@@ -97,8 +100,8 @@ impl Generator {
     }
 }
 
-/// An option that is not what it should be, as TypeError or ValueError: which one, if that is known, without the words of the form that
-/// it came in.
+/// The TypeError or ValueError for a wrong option. It names the option if that is known, and avoids the words of Rust's
+/// types.
 pub(super) fn wrong_option(name: Option<&str>, said: &str) -> PyErr {
     let said = said.replace("expected usize", "expected a whole number of at least 0").replace("f64", "a number");
     let said = name.map_or_else(|| said.clone(), |name| format!("the option `{name}` is wrong: {said}"));
@@ -116,7 +119,7 @@ pub(crate) struct NativeSchedule(Schedule);
 
 #[pymethods]
 impl NativeSchedule {
-    /// Of its form as a dictionary. Errors: ValueError for another one.
+    /// A schedule from its description as a dictionary. Errors: ValueError for an invalid one.
     #[new]
     fn new(form: &Bound<'_, PyAny>) -> PyResult<Self> {
         value::extract(form).map(NativeSchedule)
@@ -127,7 +130,8 @@ impl NativeSchedule {
         self.0.at(step)
     }
 
-    /// The momentum against a schedule of one cycle at a step. Errors: TypeError for another schedule.
+    /// The momentum of a one-cycle schedule at a step: it runs against the learning rate. Errors: TypeError for another
+    /// schedule.
     fn cycled_momentum(&self, step: u64, base: f64, max: f64) -> PyResult<f64> {
         match &self.0 {
             Schedule::OneCycle(cycle) => Ok(cycle.momentum_at(step, base, max)),
@@ -140,7 +144,7 @@ fn parameters(all: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Parameter>> {
     all.iter().map(parameter::extract).collect()
 }
 
-/// Scales the gradients so that their norm together is at most `max_norm`; the norm they had.
+/// Scales the gradients so that their joint norm is at most `max_norm`. Returns the norm that they had.
 #[pyfunction]
 pub(crate) fn clip_grad_norm(py: Python<'_>, of: Vec<Bound<'_, PyAny>>, max_norm: f64, p: f64) -> PyResult<Py<PyAny>> {
     let all = parameters(of)?;
@@ -154,7 +158,7 @@ pub(crate) fn clip_grad_value(py: Python<'_>, of: Vec<Bound<'_, PyAny>>, limit: 
     call::run(py, move || nn::clip_grad_value(&all, limit))
 }
 
-/// A first value by an initialiser. Errors: ValueError for one that there is not; those of the initialiser.
+/// A first value from an initialiser. Errors: ValueError for an unknown initialiser; those of the initialiser.
 #[pyfunction]
 pub(crate) fn initial(
     py: Python<'_>,
@@ -170,7 +174,7 @@ pub(crate) fn initial(
     call::run(py, move || generator.0.with(|rng| init.tensor(&device, shape.as_slice(), dtype, rng)))?.object(py)
 }
 
-/// For arguments of a kind that is not there.
+/// The error for an unknown name of a kind.
 pub(super) fn no_such(what: &str, kind: &str) -> PyErr {
     PyTypeError::new_err(format!("there is no {what} `{kind}`"))
 }

@@ -1,4 +1,4 @@
-//! Calls of layers with several inputs, which may be left out in part: recurrent layers, attention, pairs.
+//! Calls of layers with several inputs, some of them optional: recurrent layers, attention, pairs.
 
 use pyo3::prelude::*;
 use remat::nn::{
@@ -12,7 +12,7 @@ pub(crate) trait MultiInput: Module {
     /// The outputs for the tensors of a call, in the order that the Python class has them.
     fn call(&self, x: &Inputs, o: &CallOptions) -> Result<Vec<Tensor>>;
 
-    /// Itself as what may keep keys and values, if it is that.
+    /// Itself as a layer that keeps keys and values, if it is one.
     fn as_cached(&self) -> Option<&dyn Cached> {
         None
     }
@@ -20,10 +20,10 @@ pub(crate) trait MultiInput: Module {
 
 /// A layer that keeps the keys and values of the places that it has seen.
 pub(crate) trait Cached {
-    /// Room for `n` texts of at most `places`, one cache an attention.
+    /// Caches with room for `n` texts of at most `places` tokens, one for each attention.
     fn caches(&self, n: usize, places: usize) -> Result<Vec<KvCache>>;
 
-    /// The output for places behind those of the caches, to which they are added.
+    /// The output for the places that follow those of the caches. The call adds them to the caches.
     fn forward_cached(&self, x: &Tensor, caches: &[KvCache]) -> Result<Tensor>;
 }
 
@@ -35,21 +35,21 @@ impl Inputs {
         self.0.get(i).and_then(Option::as_ref)
     }
 
-    /// Errors (Value) for one that was left out.
+    /// Tensor `i`. Errors (Value): it was left out.
     pub(super) fn get(&self, i: usize) -> Result<&Tensor> {
         let none = || Error::new(ErrorKind::Value, format!("tensor {i} of the layer's call is missing"));
         self.opt(i).ok_or_else(none)
     }
 }
 
-/// The options of a call: what attention sees.
+/// The options of a call, which say what attention sees.
 #[derive(Default)]
 pub(crate) struct CallOptions {
     pub(super) causal: bool,
     pub(super) scale: Option<f64>,
     pub(super) window: Option<[usize; 2]>,
     pub(super) soft_cap: Option<f64>,
-    /// Queries stand at the end of the keys.
+    /// True if the queries are the last places of the keys.
     pub(super) at_end: bool,
 }
 
@@ -68,7 +68,8 @@ impl CallOptions {
     }
 }
 
-/// The calls of layers: the outputs of a layer, of its inputs and the options. `as_cached` stands behind those that keep keys and values.
+/// The calls of layers: an expression for the outputs, from the layer, its inputs and the options. `as_cached` marks
+/// layers that keep keys and values.
 macro_rules! calls {
     ($($name:ident $(<$d:ident>)?: |$layer:ident, $x:ident, $o:tt| $outputs:expr $(, $cached:ident)?;)+) => { $(
         impl $(<const $d: usize>)? $crate::nn::multi_input::MultiInput for $name $(<$d>)? {
@@ -101,7 +102,7 @@ calls! {
         let memory = Attend { mask: x.opt(3), ..Attend::default() };
         vec![layer.forward_with(x.get(0)?, x.get(1)?, o.attend(x.opt(2), None), memory)?]
     };
-    // without a source, of what the encoder gave before; without a target, what it gives
+    // without a source, the decoder alone, on an earlier output of the encoder; without a target, the encoder alone
     EncoderDecoder: |layer, x, _| vec![match (x.opt(0), x.opt(1), x.opt(2)) {
         (Some(source), Some(target), mask) => layer.forward_with(source, target, mask)?,
         (Some(source), None, mask) => layer.encode(source, mask)?,
@@ -114,7 +115,7 @@ calls! {
     MaxUnpool<D>: |layer, x, _| vec![layer.forward(x.get(0)?, x.get(1)?)?];
 }
 
-/// The two states of an LSTM, both of which are given or none. Errors: Value for one of them.
+/// The two states of an LSTM. Errors: Value if only one of them is given.
 pub(super) fn both(x: &Inputs) -> Result<Option<[&Tensor; 2]>> {
     match (x.opt(1), x.opt(2)) {
         (None, None) => Ok(None),
@@ -138,9 +139,9 @@ impl Cached for MultiHeadAttention {
     }
 }
 
-/// Keys and values of one attention, or of all of a network, of texts that grow: room for `places` tokens, which is on the device
-/// from the beginning. `MultiHeadAttention.cache` makes one, and so does `remat.models.Gpt.cache`. `len` of it is how many tokens are
-/// there.
+/// Keys and values of texts that grow, for one attention or for all of a network. It has room for `places` tokens,
+/// which it takes on the device from the beginning. `MultiHeadAttention.cache` and `remat.models.Gpt.cache` make one.
+/// `len` of it is the number of tokens it holds.
 ///
 /// >>> import remat
 /// >>> attention = remat.nn.MultiHeadAttention(8, 2)
@@ -151,7 +152,7 @@ impl Cached for MultiHeadAttention {
 #[pyclass(name = "KvCache", module = "remat.nn", frozen)]
 pub(crate) struct NativeCache(pub(crate) Vec<KvCache>);
 
-/// Errors (Value) for a layer that keeps none.
+/// The layer as one that keeps keys and values. Errors (Value): it keeps none.
 pub(crate) fn cached(layer: &dyn MultiInput) -> Result<&dyn Cached> {
     let not = || Error::new(ErrorKind::Value, "this layer keeps no keys and values");
     layer.as_cached().ok_or_else(not)
@@ -159,18 +160,18 @@ pub(crate) fn cached(layer: &dyn MultiInput) -> Result<&dyn Cached> {
 
 #[pymethods]
 impl NativeCache {
-    /// How many tokens are there.
+    /// The number of tokens it holds.
     fn __len__(&self) -> usize {
         self.0.first().map_or(0, KvCache::len)
     }
 
-    /// How many tokens there is room for.
+    /// The number of tokens that it has room for.
     #[getter]
     fn places(&self) -> usize {
         self.0.first().map_or(0, KvCache::places)
     }
 
-    /// Forgets all tokens but the first `length`. Errors: ArgumentError for more than are there.
+    /// Forgets all tokens but the first `length`. Errors: ArgumentError if it holds fewer.
     fn truncate(&self, py: Python<'_>, length: usize) -> PyResult<()> {
         crate::call::run(py, || self.0.iter().try_for_each(|c| c.truncate(length)))
     }

@@ -1,4 +1,4 @@
-//! Ready-made networks by kind: a config of the library, whose fields Python may have changed.
+//! Ready-made networks by kind. Each is made from a config of the library, whose fields Python may have changed.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -20,14 +20,14 @@ use super::multi_input::{Cached, CallOptions, Inputs, MultiInput, both, calls};
 use super::wrong_option;
 use crate::value;
 
-/// A network that there is.
+/// A kind of networks.
 struct Kind {
     name: &'static str,
     configs: fn() -> PyResult<Map<String, Value>>,
     prepare: fn(Value) -> serde_json::Result<(Value, Make)>,
 }
 
-/// A kind of the name, the config and what makes it, with the published configs by name.
+/// A kind: its name, its config, the function that makes the network, and the published configs by name.
 macro_rules! kind {
     ($name:literal, $config:ty, $make:expr, $($of:literal: $value:expr),+) => {
         Kind {
@@ -81,7 +81,7 @@ static KINDS: [Kind; 17] = [
         "llama_tiny_1b": LlamaConfig::tiny_1b(), "llama2_7b": LlamaConfig::llama2_7b(), "llama3_8b": LlamaConfig::llama3_8b()),
 ];
 
-/// Errors: ValueError for a size that there is not.
+/// The config of a size. Errors: ValueError for an unknown size.
 fn efficientnet(size: usize) -> PyResult<EfficientNetConfig> {
     EfficientNetConfig::b(size).map_err(|e| PyValueError::new_err(e.to_string()))
 }
@@ -106,7 +106,7 @@ fn multi_input(net: Result<impl MultiInput + 'static>) -> Result<Built> {
     net.map(Built::multi_input)
 }
 
-/// Reads a config; none for a kind that is no network's. Errors: TypeError, ValueError for another config.
+/// Reads a config; `None` for a kind that is no network. Errors: TypeError, ValueError for an invalid config.
 pub(super) fn make(kind: &str, given: Map<String, Value>) -> PyResult<Option<Prepared>> {
     let Some(kind) = KINDS.iter().find(|k| k.name == kind) else { return Ok(None) };
     let (config, make) = (kind.prepare)(Value::Object(given.clone())).map_err(|e| wrong_field(kind, &given, &e))?;
@@ -114,7 +114,7 @@ pub(super) fn make(kind: &str, given: Map<String, Value>) -> PyResult<Option<Pre
     Ok(Some((config.into_iter().collect(), make)))
 }
 
-/// Which field of a config is wrong: the one with which a published config is no longer read.
+/// The error that names the wrong field of a config. It is the field that makes a published config unreadable.
 fn wrong_field(kind: &Kind, given: &Map<String, Value>, e: &serde_json::Error) -> PyErr {
     let published = (kind.configs)().ok().and_then(|all| all.into_iter().next());
     let is_wrong = |name: &str, v: &Value| match published.clone() {
@@ -128,7 +128,7 @@ fn wrong_field(kind: &Kind, given: &Map<String, Value>, e: &serde_json::Error) -
     wrong_option(wrong.map(|(name, _)| name.as_str()), &e.to_string())
 }
 
-/// The published configs of a kind of networks, by name. Errors: TypeError for a kind that there is not.
+/// The published configs of a kind of networks, by name. Errors: TypeError for an unknown kind.
 #[pyfunction]
 pub(crate) fn network_configs(py: Python<'_>, kind: &str) -> PyResult<Py<PyAny>> {
     let kind = KINDS.iter().find(|k| k.name == kind).ok_or_else(|| super::no_such("network", kind))?;
@@ -136,7 +136,7 @@ pub(crate) fn network_configs(py: Python<'_>, kind: &str) -> PyResult<Py<PyAny>>
 }
 
 calls! {
-    // the loss of examples; or mean and logarithm of the variance of their codes; or the logits for codes
+    // one of three: the loss of examples; mean and log-variance of their codes; the logits for codes
     Vae: |net, x, _| match (x.opt(0), x.opt(1)) {
         (Some(x), _) => vec![net.loss(x)?],
         (None, Some(x)) => net.encode(x)?.into(),
@@ -147,7 +147,7 @@ calls! {
         let state = both(x)?.map(|state| state.map(Tensor::clone));
         net.forward_with(x.get(0)?, state.as_ref()).map(|(y, [h, c])| vec![y, h, c])?
     };
-    // the output for tokens, with kinds and padding; or what stands for a whole text of an output
+    // the output for tokens, with segment kinds and padding; or the vector for a whole text from an output
     Bert: |net, x, _| vec![match x.opt(3) {
         Some(y) => net.pooled(y)?,
         None => net.forward_with(x.get(0)?, BertInput { kinds: x.opt(1), mask: x.opt(2) })?,
@@ -157,7 +157,7 @@ calls! {
 }
 
 impl Cached for Gpt {
-    /// A position has a parameter of its own, so there is room for as many as there are.
+    /// Each position has a parameter, so the number of positions is fixed, and `places` is ignored.
     fn caches(&self, n: usize, _: usize) -> Result<Vec<KvCache>> {
         self.caches(n)
     }

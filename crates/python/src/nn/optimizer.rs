@@ -21,7 +21,7 @@ use crate::tensor::Output;
 use crate::tensor::parameter::PyParameter;
 use crate::{call, value};
 
-/// What is done with groups, whatever the rule.
+/// Operations on groups of parameters, for every rule.
 trait Groups: Optimizer {
     fn add(&mut self, parameters: Vec<(String, Parameter)>, options: &Value) -> Result<()>;
     fn set(&mut self, group: usize, options: &Value) -> Result<()>;
@@ -29,7 +29,7 @@ trait Groups: Optimizer {
     fn as_optimizer(&mut self) -> &mut dyn Optimizer;
 }
 
-/// The defaults with what is given. Errors: Value for an option that there is not.
+/// The options `of` with the given ones in their place. Errors: Value for an unknown option.
 fn with<R: Serialize + DeserializeOwned>(of: &R, given: &Value) -> Result<R> {
     let mut all = serde_json::to_value(of).map_err(bad)?;
     if let (Some(all), Some(given)) = (all.as_object_mut(), given.as_object()) {
@@ -108,7 +108,7 @@ fn begin<R: Rule + Default + Serialize + DeserializeOwned + 'static>(
     })
 }
 
-/// Of parameters, options, and the ranks among which state is divided, if it is.
+/// Makes an optimiser of parameters, options and, if its state is divided among ranks, their group.
 type Begin = fn(Vec<(String, Parameter)>, &Value, Option<&Communicator>) -> Result<Box<dyn Groups>>;
 
 const KINDS: &[(&str, Begin)] = &[
@@ -135,7 +135,8 @@ impl NativeOptimizer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `f` of the optimiser. Whoever holds its lock may wait for the interpreter, so it is called without.
+    /// Calls `f` with the optimiser. Whoever holds the optimiser's lock may wait for the interpreter's, so the caller
+    /// must not hold the interpreter's.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut dyn Optimizer) -> T) -> T {
         f(self.lock().as_optimizer())
     }
@@ -201,13 +202,13 @@ impl NativeOptimizer {
         })
     }
 
-    /// The state on the device with its names.
+    /// The state on the device, by name.
     fn state(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyParameter>)>> {
         let all = py.detach(|| self.lock().as_optimizer().named_state());
         all.into_iter().map(|(name, p)| Ok((name, PyParameter::of(py, p)?))).collect()
     }
 
-    /// The state as wholes, on a device; of what is divided among ranks, for which all of them call it.
+    /// The whole state on a device. If it is divided among ranks, all of them call this.
     fn whole_state(&self, py: Python<'_>, device: &Bound<'_, PyDevice>) -> PyResult<Vec<(String, Py<PyAny>)>> {
         let device = device.get().0.clone();
         let put = |(name, t): (String, HostTensor)| Ok((name, Tensor::from_host(&device, &t)?));

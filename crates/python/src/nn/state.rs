@@ -1,4 +1,4 @@
-//! The one traversal of a Python module's state: what lists parameters, saves, loads and averages goes through it.
+//! The one traversal of a Python module's state. Lists of parameters, saving, loading and averaging use it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::call;
 use crate::tensor::host_of;
 use crate::tensor::parameter;
 
-/// A module and all within it, each once, with their names, outermost first.
+/// A module and all modules within it, each once, by name, outermost first.
 #[pyfunction]
 pub(crate) fn module_tree<'py>(root: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
@@ -33,18 +33,18 @@ pub(crate) fn module_tree<'py>(root: &Bound<'py, PyAny>) -> PyResult<Vec<(String
     Ok(found)
 }
 
-/// An attribute that every module has of its own. Errors: AttributeError before the `__init__` of `Module`.
+/// An attribute that every module sets on itself. Errors: AttributeError before the `__init__` of `Module`.
 fn own<'py>(module: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let not = || PyAttributeError::new_err(format!("{} has no `{name}`: call super().__init__()", module.get_type()));
     own_dict(module)?.get_item(name)?.ok_or_else(not)
 }
 
-/// The attributes of a module itself, past what its class says of attributes.
+/// The attributes of the module itself, without the attribute lookup that its class defines.
 fn own_dict<'py>(module: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     Ok(module.getattr("__dict__")?.cast_into()?)
 }
 
-/// Hands on each entry of a dictionary of a module's that is not None.
+/// Calls `f` with each entry of a module's dictionary that is not None.
 fn each_of<'py>(
     module: &Bound<'py, PyAny>,
     store: &str,
@@ -60,20 +60,20 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The state of a Python module as a module of the library: parameters and buffers by name, and the compiled layers that they lie in,
-/// which have sources of random keys and modes of their own.
+/// The state of a Python module as a module of the library. It has parameters and buffers by name, and the compiled
+/// layers that they belong to: these have modes and sources of random keys.
 #[pyclass(name = "_State", module = "remat._remat", frozen)]
 pub(crate) struct State {
     parameters: Vec<(String, Parameter)>,
     layers: Vec<(String, Py<NativeLayer>)>,
-    /// Python's objects of the parameters, by address.
+    /// The Python objects of the parameters, by address.
     objects: HashMap<usize, Py<PyAny>>,
 }
 
 impl Visit for State {
     fn visit(&self, at: &mut Walk<'_>) {
         self.parameters.iter().for_each(|(name, p)| at.field(name, p));
-        // what they share with the parameters above is listed once, under the same names
+        // parameters that layers share with the list above have the same names, and are listed once
         self.layers.iter().for_each(|(name, layer)| at.field(name, layer.get()));
     }
 }
@@ -106,7 +106,7 @@ impl State {
 
 #[pymethods]
 impl State {
-    /// Of a module as it is now; of what is saved alone, or with buffers that are not.
+    /// The state of a module as it is now. With `is_saved` it leaves out buffers that are not saved.
     #[new]
     fn new(module: &Bound<'_, PyAny>, is_saved: bool) -> PyResult<Self> {
         let mut made = State { parameters: Vec::new(), layers: Vec::new(), objects: HashMap::new() };
@@ -125,7 +125,7 @@ impl State {
         Ok(made)
     }
 
-    /// Of parameters with names, such as an optimiser's state.
+    /// A state of named parameters, such as an optimiser's.
     #[staticmethod]
     fn of_parameters(parameters: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Self> {
         let mut made = State { parameters: Vec::new(), layers: Vec::new(), objects: HashMap::new() };
@@ -133,22 +133,22 @@ impl State {
         Ok(made)
     }
 
-    /// Trained parameters with their names, each once.
+    /// Trained parameters by name, each once.
     fn trained(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
         self.named_objects(py, Listed(self).named_parameters())
     }
 
-    /// State without a gradient with its names, each once.
+    /// State without a gradient by name, each once.
     fn buffers(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
         self.named_objects(py, Listed(self).named_buffers())
     }
 
-    /// Both, in the order of the traversal.
+    /// Parameters and buffers, in the order of the traversal.
     fn all(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
         self.named_objects(py, Listed(self).named_state())
     }
 
-    /// Replaces the values, all or none of them. Errors: ValueError naming all that does not fit.
+    /// Replaces the values, all or none of them. Errors: ValueError, which names every value that does not fit.
     fn load(&self, py: Python<'_>, values: Vec<(String, Bound<'_, PyAny>)>, strict: bool) -> PyResult<Report> {
         let given = values.into_iter().map(|(name, v)| Ok((name, host_of(&v)?)));
         let given: BTreeMap<String, HostTensor> = given.collect::<PyResult<_>>()?;

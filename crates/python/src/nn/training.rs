@@ -1,4 +1,4 @@
-//! What stands around a training step: averages of weights, line searches, groups by name, batches put together.
+//! Tools around a training step: averages of weights, line searches, groups of parameters by name, accumulated batches.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,9 +33,9 @@ impl NativeLbfgs {
         call::run(py, || Lbfgs::new(of, options)).map(|l| NativeLbfgs(Mutex::new(Some(l))))
     }
 
-    /// Moves the parameters; the loss of before. `loss` is called as often as it takes.
+    /// Moves the parameters. Returns the loss before the step. It calls `loss` as often as the line search needs.
     fn step(&self, py: Python<'_>, loss: Py<PyAny>) -> PyResult<f64> {
-        // taken out, so that no lock is held while Python runs, and a step within a step is told
+        // taken out, so that no lock is held while Python runs, and a step within a step is noticed
         let running = || Error::new(ErrorKind::Value, "the optimiser is in the middle of a step").with_op("lbfgs");
         call::run(py, || {
             let mut lbfgs = lock(&self.0).take().ok_or_else(running)?;
@@ -56,7 +56,7 @@ impl NativeLbfgs {
         self.with(py, |l| Ok(l.options().lr))
     }
 
-    /// What is remembered, on a device.
+    /// The history that the optimiser keeps, on a device.
     fn state(&self, py: Python<'_>, device: &Bound<'_, PyDevice>) -> PyResult<Vec<(String, Py<PyAny>)>> {
         let device = device.get().0.clone();
         let put = |(name, t): (String, HostTensor)| Ok((name, Tensor::from_host(&device, &t)?));
@@ -64,14 +64,14 @@ impl NativeLbfgs {
         all.into_iter().map(|(name, t)| Ok((name, t.object(py)?))).collect()
     }
 
-    /// Goes on from what `state` gave. Errors, after which nothing has changed: ValueError; BudgetError.
+    /// Goes on from a state that `state` returned. Errors, after which nothing has changed: ValueError; BudgetError.
     fn load(&self, py: Python<'_>, values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<()> {
         let all = values.into_iter().map(|(name, v)| Ok((name, host_of(&v)?)));
         let all: BTreeMap<String, HostTensor> = all.collect::<PyResult<_>>()?;
         self.with(py, |l| l.load_state_dict(&all))
     }
 
-    /// How often the loss was computed.
+    /// The number of times that the loss was computed.
     #[getter]
     fn evaluations(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |l| Ok(l.evaluations()))
@@ -109,14 +109,14 @@ impl NativeAverage {
         call::run(py, || lock(&self.0).copy_to_module())
     }
 
-    /// The averages with their names, and the count of updates.
+    /// The averages by name, and the count of updates.
     fn state(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyParameter>)>> {
         let all = py.detach(|| lock(&self.0).named_state());
         all.into_iter().map(|(name, p)| Ok((name, PyParameter::of(py, p)?))).collect()
     }
 }
 
-/// Gradients of several batches for one step.
+/// Accumulates gradients of several batches for one step.
 #[pyclass(name = "_Accumulate", module = "remat._remat", frozen)]
 pub(crate) struct NativeAccumulate(Mutex<Accumulate>);
 
@@ -131,7 +131,7 @@ impl NativeAccumulate {
     fn backward(&self, loss: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = loss.py();
         let loss = extract_tensor(loss)?.ok_or_else(|| PyTypeError::new_err("the loss is a tensor"))?;
-        // a copy goes on, so that no lock is held while hooks of Python's run
+        // works on a copy, so that no lock is held while Python hooks run
         let mut now = py.detach(|| lock(&self.0).clone());
         let due = call::run(py, || now.backward(&loss))?;
         py.detach(|| *lock(&self.0) = now);
@@ -180,7 +180,7 @@ impl NativePlateau {
     }
 }
 
-/// Takes the running statistics of a module anew, as means over all batches; the number of batches.
+/// Computes the running statistics of a module anew, as means over all batches. Returns the number of batches.
 #[pyfunction]
 pub(crate) fn update_batch_norm(
     py: Python<'_>,
@@ -211,7 +211,7 @@ pub(crate) fn group_by_name(of: Vec<(String, Bound<'_, PyAny>)>, patterns: Vec<S
     Ok(names(nn::group_by_name(named(of)?, &patterns)))
 }
 
-/// The names of what weight decay should act on, and of what it should not.
+/// The names of parameters on which weight decay should act, and of those on which it should not.
 #[pyfunction]
 pub(crate) fn split_decay(of: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Names> {
     let (with, without) = nn::split_decay(named(of)?);

@@ -73,18 +73,18 @@ impl<'py> Args<'_, 'py> {
         convert::scalar(&x)?.ok_or_else(|| not_a("a number", &x))
     }
 
-    /// The right side of a binary method, whose left side is the argument `like`.
+    /// The right operand of a binary method. The left one is the argument `like`.
     pub(crate) fn operand(&self, i: usize, like: usize) -> PyResult<Operand> {
         let x = self.any(i)?;
         operand(&x, Some(&self.tensor(like)?))?.ok_or_else(|| not_a("a tensor or a number", &x))
     }
 
-    /// One of several things, by its name.
+    /// A choice among several things, by name.
     pub(crate) fn choice<T: Choice>(&self, i: usize) -> PyResult<T> {
         choices::of_name(&self.get::<String>(i)?)
     }
 
-    /// Runs the method; what it gives as Python's.
+    /// Runs the method; returns its result as a Python object.
     pub(crate) fn run<T: Output + Send>(&self, f: impl FnOnce() -> Result<T> + Send) -> PyResult<Py<PyAny>> {
         let py = self.0.py();
         call::queue(py, f)?.object(py)

@@ -1,4 +1,4 @@
-//! Arguments that are one of several things, by name.
+//! Arguments that name one of several things.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,13 +9,13 @@ pub(crate) use remat::ops::compose::{Interpolation, ScatterReduce};
 pub(crate) use remat::ops::index::PutFn;
 pub(crate) use remat::ops::order::CumulateFn;
 
-/// One of several things, each of which has a name.
+/// A choice among several things. Each has a name.
 pub(crate) trait Choice: Copy + 'static {
     /// All of them.
     const ALL: &'static [(&'static str, Self)];
 }
 
-/// The one of that name. Errors: ValueError, which lists all.
+/// The choice of that name. Errors: ValueError, which lists all names.
 pub(crate) fn of_name<T: Choice>(name: &str) -> PyResult<T> {
     let found = T::ALL.iter().find(|(n, _)| *n == name);
     found.map(|(_, v)| *v).ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! The table of operators: a row for each tensor method, by its Rust name, with arguments in Rust's order.
 //!
-//! A row is called from `remat._functions`, which has the names, defaults and texts that Python's users see. Most rows are
-//! made from the catalogue of methods; those that take a structure of options are written beside it.
+//! `remat._functions` calls the rows. It has the names, defaults and texts that Python's users see. Most rows are made
+//! from the catalogue of methods; those that take a structure of options are written beside it.
 
 mod args;
 pub(crate) mod choices;
@@ -15,7 +15,7 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 pub(crate) use args::Args;
 
-/// A method: its name, and what calls it.
+/// A method: its name, and the function that calls it.
 pub(crate) type Row = (&'static str, fn(&Args<'_, '_>) -> PyResult<Py<PyAny>>);
 
 /// Adds the table as a dictionary of functions.

@@ -1,4 +1,4 @@
-//! Methods that take a structure of options: here its fields are arguments.
+//! Methods that take a struct of options. Its fields are arguments here.
 
 use pyo3::prelude::*;
 use remat::tensor::{BagMode, Bags, Interpolate, Rope, RopePairs, TriangleOptions};
@@ -59,7 +59,7 @@ fn adaptive_max_pool<const D: usize>(a: &Args<'_, '_>) -> PyResult<Py<PyAny>> {
     a.run(move || x.adaptive_max_pool(size))
 }
 
-/// What is added to the scores, and where they count: a mask of PyTorch's is either.
+/// Splits a mask as PyTorch has it: truth values say which scores count, and other values are added to the scores.
 fn masks(mask: &Tensor) -> (Option<&Tensor>, Option<&Tensor>) {
     if mask.dtype().is_float() { (Some(mask), None) } else { (None, Some(mask)) }
 }

@@ -1,4 +1,5 @@
-//! Spectra and complex numbers, which are tensors of pairs: the last axis, of extent 2, holds real and imaginary part.
+//! Spectra and complex numbers. A complex tensor is a tensor of pairs: its last axis, of extent 2, holds real and
+//! imaginary part.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -8,12 +9,12 @@ use remat::{Result, Tensor};
 use super::Row;
 use super::args::Args;
 
-/// Argument `i`, whose last axis is of pairs.
+/// Argument `i`, a tensor whose last axis holds pairs.
 fn complex(a: &Args<'_, '_>, i: usize) -> PyResult<Tensor> {
     a.tensor(i)
 }
 
-/// A function of complex numbers, as one of pairs.
+/// Applies a function of complex numbers to a tensor of pairs.
 fn of(z: Tensor, f: impl FnOnce(&Complex) -> Result<Complex>) -> Result<Tensor> {
     Ok(f(&Complex::from_pairs(z)?)?.pairs().clone())
 }
@@ -43,7 +44,7 @@ fn over(a: &Args<'_, '_>) -> PyResult<(Vec<isize>, FftNorm)> {
     Ok((a.axes(1)?, a.choice(2)?))
 }
 
-/// Of a short-time transform: what owns the window that [`StftOptions`] borrow.
+/// The options of a short-time transform. It owns the window that [`StftOptions`] borrows.
 struct Frames {
     n_fft: usize,
     hop: usize,

@@ -1,4 +1,4 @@
-//! Operators on images that take a structure of options: here its fields are arguments, in the structure's order.
+//! Operators on images that take a struct of options. Its fields are arguments here, in the struct's order.
 
 use pyo3::prelude::*;
 use remat::tensor::{
@@ -29,7 +29,7 @@ fn roi_align(a: &Args<'_, '_>, i: usize) -> PyResult<RoiAlign> {
     Ok(RoiAlign { size: extents(&a.any(i)?)?, scale: a.get(i + 1)?, samples: a.get(i + 2)?, aligned: a.get(i + 3)? })
 }
 
-/// Extents, or factors where there are none: a number for all axes, or one of each.
+/// Extents or, if there are none, factors: a number for all axes, or one for each.
 fn sizes(a: &Args<'_, '_>, size: usize, factors: usize, axes: usize) -> PyResult<Sizes> {
     if a.any(size)?.is_none() {
         let by = a.any(factors)?;

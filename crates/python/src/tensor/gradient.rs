@@ -84,8 +84,8 @@ impl PyTensor {
         Ok(PyTensor::plain(self.tensor(py)?.detach()))
     }
 
-    /// Accumulates the gradient of this tensor into every leaf it depends on: of its only element, or of the sum of its elements times
-    /// those of `gradient`.
+    /// Accumulates the gradient of this tensor into every leaf that it depends on: the gradient of its only element, or
+    /// of the sum of its elements times those of `gradient`.
     ///
     /// Errors: NotDifferentiableError if nothing requires a gradient; ShapeError for several elements without `gradient`; those of the
     /// operators, with the line that called them.
@@ -112,9 +112,10 @@ impl PyTensor {
         call::run(py, move || t.backward_with(dy.as_ref(), retain_graph))
     }
 
-    /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it, before it is accumulated, or `remat.grad` gives
-    /// it. A tensor that the hook gives, of the gradient's dtype and shape, takes its place, also for later hooks; None leaves it as it is. What the
-    /// hook raises ends the pass. `remove()` of what comes back takes the hook out.
+    /// Calls `hook` with this leaf's gradient as soon as a backward pass has completed it, before it is accumulated or
+    /// `remat.grad` returns it. If the hook returns a tensor of the gradient's dtype and shape, that tensor replaces
+    /// the gradient, also for later hooks; None leaves it as it is. An exception of the hook ends the pass. `remove()`
+    /// of the returned handle takes the hook out.
     ///
     /// >>> import remat
     /// >>> x = remat.tensor([1.0], requires_grad=True)

@@ -1,4 +1,4 @@
-//! Python's indices: what stands between the brackets.
+//! Python's indices: the objects between the brackets.
 
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
@@ -11,9 +11,10 @@ use super::{Operand, extents, extract_tensor, operand};
 use crate::device::PyDevice;
 use crate::{call, convert};
 
-/// The parts of an index into `t`, and the tensor they index. Errors: TypeError for what is no index.
+/// The parts of an index into `t`, and the tensor they index. Errors: TypeError for an object that is no index.
 ///
-/// That is `t`, but for truth values without axes: each indexes an axis of extent 1 of its own, of which it takes all or nothing.
+/// The tensor is `t` unless there are truth values without axes. Each of these indexes a new axis of extent 1, and
+/// takes all of it or nothing.
 pub(crate) fn fitted(t: Tensor, index: &Bound<'_, PyAny>) -> PyResult<(Tensor, Vec<IndexPart>)> {
     let device = t.device();
     let parts: Vec<IndexPart> = match index.cast::<PyTuple>() {
@@ -95,7 +96,7 @@ fn is_sequence(p: &Bound<'_, PyAny>) -> bool {
     p.is_instance_of::<PyList>() || p.is_instance_of::<PyTuple>() || p.is_instance_of::<PyRange>()
 }
 
-/// A bound of a slice: Python's may be beyond any address, and are cut.
+/// A bound of a slice. Python's bounds may exceed every address, and are clipped.
 fn clipped(v: &Bound<'_, PyAny>) -> PyResult<isize> {
     let at = v.call_method0("__index__").map_err(|_| PyTypeError::new_err("bounds of a slice are integers or None"))?;
     match at.extract::<isize>() {
@@ -110,10 +111,10 @@ fn array(p: &Bound<'_, PyAny>, device: &Device) -> PyResult<Tensor> {
     let py = p.py();
     if is_sequence(p) {
         let list = p.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        // what is no number may be an array, which the package's function takes
+        // elements that are no numbers may be arrays, which the package's function accepts
         if let Ok(host) = convert::from_nested(PyList::new(py, list)?.as_any(), None) {
             let t = call::run(py, || Tensor::from_host(device, &host))?;
-            // an empty list names no places
+            // an empty list has no dtype of its own: it becomes a list of no indices
             return if host.elems() == 0 { call::run(py, || t.cast(DType::I64)) } else { Ok(t) };
         }
     }
@@ -121,8 +122,9 @@ fn array(p: &Bound<'_, PyAny>, device: &Device) -> PyResult<Tensor> {
     extract_tensor(&made)?.ok_or_else(|| PyIndexError::new_err("the array is no index"))
 }
 
-/// What is assigned to a part of `t`, in its dtype: numbers too are converted, as NumPy does. First axes of extent 1, which broadcasting
-/// implies, may be more than the part has. Errors: TypeError for what holds no numbers.
+/// A value to assign to a part of `t`, in the dtype of `t`. Numbers are converted too, as NumPy does. Leading axes of
+/// extent 1 are dropped: the value may have more of them than the part, as broadcasting allows. Errors: TypeError for a
+/// value without numbers.
 pub(crate) fn value(py: Python<'_>, given: &Bound<'_, PyAny>, t: &Tensor) -> PyResult<Operand> {
     let (device, dtype) = (t.device(), t.dtype());
     let v = match operand(given, Some(t))? {

@@ -1,7 +1,8 @@
-//! What `x += y` and its kin do once the new value is there: the object takes it.
+//! The last step of `x += y` and similar statements: the object takes the new value.
 //!
-//! Data never change under a tensor: the object has another value afterwards, as after an assignment to a part of it, and what
-//! was made of it before keeps the old one. So the history of a result stays right without a check of versions.
+//! Data never change under a tensor. The object has another value afterwards, as after an assignment to a part of it,
+//! and results made from it before keep the old one. So the history of a result stays right without a check of
+//! versions.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -20,11 +21,12 @@ impl PyTensor {
         let new = extract_tensor(new)?.ok_or_else(|| PyTypeError::new_err("expected a tensor"))?;
         let old = self.tensor(py)?;
         if new.shape() != old.shape() {
-            let text = format!("the result has shape {}, and stays not in a tensor of {}", new.shape(), old.shape());
+            let text =
+                format!("the result has shape {}, and does not fit a tensor of shape {}", new.shape(), old.shape());
             return Err(PyValueError::new_err(text));
         }
         if new.dtype() != old.dtype() {
-            let text = format!("the result is of {}, and stays not in a tensor of {}", new.dtype(), old.dtype());
+            let text = format!("the result is of {}, and does not fit a tensor of {}", new.dtype(), old.dtype());
             return Err(PyTypeError::new_err(text));
         }
         match &self.value {
@@ -36,7 +38,8 @@ impl PyTensor {
                 let leaf = call::run(py, move || {
                     let leaf = new.detach().requires_grad()?;
                     leaf.set_grad(old.grad())?;
-                    // a parameter in all but its name: kept, and not made again of its versions
+                    // the leaf is a parameter in all but name: the device keeps its value, and does not recompute it
+                    // from older versions
                     leaf.channel().commit_in_place_of(leaf.handle(), old.handle(), Kind::Parameter)?;
                     Ok::<Tensor, remat::Error>(leaf)
                 })?;

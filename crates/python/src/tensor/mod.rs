@@ -1,4 +1,5 @@
-//! `remat.Tensor`: what it is and how it is read. Arithmetic is in `operators`, all else in the table of operators.
+//! `remat.Tensor`: its properties, and the reading of its value. Arithmetic is in `operators`, and all other methods
+//! are in the table of operators.
 
 mod gradient;
 mod index;
@@ -29,9 +30,10 @@ pub(crate) use output::Output;
 
 /// An array on a device. Methods and operators return at once; reading a value waits for it.
 ///
-/// `remat.tensor`, `remat.zeros` and others make one. Indices, operators and methods are NumPy's, and PyTorch's names stand
-/// beside them where they differ (`view`, `dim`). One thing is neither's: data never change under a tensor. `x[0] = 1` gives
-/// the object `x` another value, and what was made of `x` before keeps the old one; a part of a tensor is a value of its own.
+/// `remat.tensor`, `remat.zeros` and other functions make one. Indices, operators and methods are NumPy's. PyTorch's
+/// names are there too where they differ (`view`, `dim`). One rule differs from both: data never change under a tensor.
+/// `x[0] = 1` gives the object `x` another value, and results made from `x` before keep the old one. A part of a tensor
+/// is a value of its own.
 ///
 /// >>> import remat
 /// >>> x = remat.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -67,7 +69,7 @@ impl PyTensor {
     pub(crate) fn tensor(&self, py: Python<'_>) -> PyResult<Tensor> {
         match &self.value {
             Value::Plain(_) => or_raise(py, self.value.get()),
-            // who updates a parameter holds its lock, and may wait for the interpreter
+            // a thread that updates a parameter holds its lock, and may wait for the interpreter's
             Value::State(p) => or_raise(py, py.detach(|| p.get())),
         }
     }
@@ -89,8 +91,9 @@ impl PyTensor {
 }
 
 impl PyTensor {
-    /// As [`PyTensor::replace`] by what was made of the old value. If that fails on the device, who reads it is told once, and then
-    /// has the old value, unless that has a history: then the failure belongs to whatever is made of it.
+    /// As [`PyTensor::replace`], where the new value was made from the old one. If the new value fails on the device,
+    /// the first read raises the error, and later reads give the old value. If either value has a history, the failure
+    /// stays with the new value and with everything made from it.
     fn replace_in_place(&self, py: Python<'_>, new: Tensor, old: Tensor) -> PyResult<()> {
         if !old.is_tracked() && !new.is_tracked() {
             let (new, old) = (new.clone(), old);
@@ -113,7 +116,7 @@ fn extents(shape: &[usize]) -> Vec<isize> {
     shape.iter().map(|d| *d as isize).collect()
 }
 
-/// The tensor of an object, or of nested lists of numbers; for values that come from a state.
+/// The value of a tensor, or of nested lists of numbers, on the host. For values that come from a state.
 pub(crate) fn host_of(v: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
     match extract_tensor(v)? {
         Some(t) => call::run(v.py(), move || t.to_host()),
@@ -148,7 +151,8 @@ pub(crate) fn from_nested(
     call::run(data.py(), move || Tensor::from_host(&device, &host)).map(PyTensor::plain)
 }
 
-/// The dtype of an expression over two dtypes, by the book's rules. Errors: ValueError or TypeError for what is no dtype.
+/// The dtype of an expression over two dtypes, by the book's rules. Errors: ValueError or TypeError for an object that
+/// is no dtype.
 ///
 /// >>> import remat
 /// >>> remat.promote_types("int8", "uint8"), remat.promote_types("float16", "bfloat16")
@@ -240,7 +244,7 @@ impl PyTensor {
         Ok(PyByteArray::new(py, self.host(py)?.bytes()))
     }
 
-    /// The value as the library shows it, and `None`; or what is known without waiting, for a dry device.
+    /// The value as the library shows it. On a dry device, the facts that are known without a value.
     fn _shown(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.host(py)?.to_string())
     }
@@ -297,19 +301,19 @@ impl PyTensor {
         self.replace_in_place(py, new, old)
     }
 
-    /// Frees the bytes now if they can be computed again; the tensor stays good.
+    /// Frees the bytes now if they can be computed again. The tensor stays valid.
     fn drop_value(&self, py: Python<'_>) -> PyResult<()> {
         let t = self.tensor(py)?;
         call::run(py, move || t.drop_value())
     }
 
-    /// Waits until the value is there. Errors: what made it fail.
+    /// Waits until the value is computed. Errors: the failure that prevented it.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let t = self.tensor(py)?;
         call::run(py, move || t.channel().wait(t.handle()))
     }
 
-    /// A number that is the same for two objects with one value, and for no others that are alive.
+    /// A text that two live objects share exactly if they have the same value.
     fn _identity(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         format!("{:?}", self.tensor(py)?.handle().id()).into_py_any(py)
     }

@@ -21,7 +21,7 @@ impl IntoOperand for Operand {
             Operand::Number(Scalar::Float(v)) => v.operand(like),
             Operand::Number(Scalar::Int(v)) => v.operand(like),
             Operand::Number(Scalar::Bool(v)) => v.operand(like),
-            // the library's numbers are signed; one above them is a tensor of its own
+            // the library's numbers are signed: a number above their range becomes a tensor
             Operand::Number(Scalar::Uint(v)) => {
                 Tensor::full(&like.device(), Shape::scalar(), DType::U64, Scalar::Uint(v))?.cast(like.dtype())
             }
@@ -36,7 +36,7 @@ impl IntoOperand for Operand {
     }
 }
 
-/// A tensor or a number, or an array of NumPy's, which is copied to the device of `like`; `None` for anything else.
+/// A tensor, a number, or a NumPy array, which is copied to the device of `like`; `None` for anything else.
 pub(crate) fn operand(x: &Bound<'_, PyAny>, like: Option<&Tensor>) -> PyResult<Option<Operand>> {
     if let Some(t) = extract_tensor(x)? {
         return Ok(Some(Operand::Tensor(t)));

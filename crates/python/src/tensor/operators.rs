@@ -1,7 +1,7 @@
 //! Arithmetic and comparisons of tensors as Python writes them.
 //!
-//! A number beside a tensor takes the tensor's dtype, two tensors go to their common one, by the rules of the book. What is
-//! neither is left to the other operand's class (`NotImplemented`).
+//! A number beside a tensor takes the tensor's dtype, and two tensors are converted to their common one, by the rules
+//! of the book. Any other operand is left to its own class (`NotImplemented`).
 
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
@@ -53,7 +53,8 @@ fn left(b: Operand, like: &Tensor) -> Result<Tensor> {
     remat::IntoOperand::operand(b, like)
 }
 
-/// A number on the left of `-`, `/`, `%`, beside 16-bit floats too, enters unrounded as the library's own operators let it.
+/// Arithmetic with a number on the left of `-`, `/` or `%`. The number is not rounded first, not even beside 16-bit
+/// floats, as in the library's own operators.
 fn arithmetic(
     x: &Tensor,
     b: Operand,
@@ -68,7 +69,7 @@ fn arithmetic(
     }
 }
 
-/// An exact quotient is a float: integers and truth values are divided as float32, as in the book.
+/// The quotient of integers or truth values is a float: they are divided as float32, as the book says.
 fn divided(x: &Tensor, b: Operand) -> Result<Tensor> {
     let is_exact = |d: DType| !d.is_float();
     match b {
@@ -196,7 +197,7 @@ impl PyTensor {
         })
     }
 
-    /// Of the object: comparison is element by element, so that tensors are keys by identity.
+    /// The hash of the object. Comparison is element by element, so tensors are dictionary keys by identity.
     fn __hash__(slf: &Bound<'_, Self>) -> usize {
         slf.as_ptr() as usize >> 4
     }

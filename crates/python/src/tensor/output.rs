@@ -1,4 +1,4 @@
-//! What the library gives, as Python's objects.
+//! Results of the library as Python objects.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use remat::Tensor;
 
 use super::PyTensor;
 
-/// What an operator gives.
+/// A result of an operator.
 pub(crate) trait Output {
     fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }

@@ -12,10 +12,10 @@ use remat::runtime::tracing;
 use super::{PyTensor, extract_tensor};
 use crate::call;
 
-/// A value of its own, which assignment to a part replaces.
+/// A value that assignment to a part replaces.
 pub(crate) struct Plain {
     now: Mutex<Tensor>,
-    /// How often it was replaced since a compiled function first read it.
+    /// The number of times that it was replaced since a compiled function first read it.
     version: OnceLock<Arc<AtomicU64>>,
 }
 
@@ -24,12 +24,13 @@ impl Plain {
         Plain { now: Mutex::new(t), version: OnceLock::new() }
     }
 
-    /// The value, untouched by a trace.
+    /// The value, without noting the read in a trace.
     pub(crate) fn peek(&self) -> Tensor {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The value. A compiled function that reads one from outside is compiled anew once that has been replaced.
+    /// The value. If a compiled function reads it from outside, the function is compiled anew once the value has been
+    /// replaced.
     fn get(&self) -> Tensor {
         let now = self.peek();
         if tracing::is_tracing() && !now.handle().is_traced() {
@@ -40,7 +41,8 @@ impl Plain {
         now
     }
 
-    /// Replaces the value. Errors (ValueError) within a compiled function for a tensor that neither it made nor its caller gave.
+    /// Replaces the value. Errors (ValueError): a compiled function replaces the value of a tensor that it neither made
+    /// nor got as an argument.
     pub(super) fn replace(&self, new: Tensor) -> PyResult<()> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if tracing::is_tracing() && !now.handle().is_traced() {
@@ -59,7 +61,7 @@ impl Plain {
     }
 }
 
-/// What stands behind a Python tensor.
+/// The value behind a Python tensor.
 pub(crate) enum Value {
     /// A value of its own.
     Plain(Plain),
@@ -130,7 +132,7 @@ impl PyParameter {
         Ok(extract(slf.as_any())?.role() == Role::Trained)
     }
 
-    /// One number for all names of one piece of state, and for no other that is alive.
+    /// A number that identifies a piece of state. All names of the state share it, and no other live state has it.
     #[getter]
     fn _address(slf: &Bound<'_, Self>) -> PyResult<usize> {
         Ok(extract(slf.as_any())?.address())

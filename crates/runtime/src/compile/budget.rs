@@ -1,4 +1,4 @@
-//! What of a budget is left for the workspace of a run.
+//! The budget of a run, and the part of it that is left for the workspace.
 
 use remat_graph::ir::{Graph, Origin, ValueId};
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result};
@@ -7,42 +7,43 @@ use super::CompileOptions;
 use crate::eager::Device;
 use remat_device::Alignment;
 
-/// Who holds what is not workspace.
+/// The holder that errors name for bytes outside the workspace.
 const BESIDE: &str = "states, inputs, outputs and what else is on the device";
 
 /// The budget under which a run is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunBudget {
-    /// Most bytes of a run: states, inputs, outputs and everything between them.
+    /// The most bytes of a run: states, inputs, outputs and all values between them.
     pub bytes: usize,
-    /// What is there already. The graph's inputs and states are among it, and count by themselves where they are more.
+    /// Bytes that are on the device already. The graph's inputs and states are among them. If those two take more than
+    /// this, their own bytes count instead.
     pub fixed_bytes: usize,
 }
 
-/// What counts against the budget of a graph that runs with others, and is not its own.
+/// Bytes that count against the budget of a graph that runs with others, though they are not the graph's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// States that others read, and values that wait for others.
+    /// States that other graphs read, and values that wait for other graphs.
     pub bytes: usize,
-    /// How many of its last inputs others gave.
+    /// The number of the graph's last inputs that other graphs gave.
     pub takes: usize,
 }
 
 impl RunBudget {
-    /// What the options give, or else what a device with a budget leaves beside all that is on it when everything queued so
-    /// far has run; `None` for no limit. Errors: those of the device.
+    /// The budget that the options give. Without one, the budget of the device, with the bytes that are on the device
+    /// once everything queued so far has run; `None` for no limit. Errors: those of the device.
     pub fn on(device: &Device, options: &CompileOptions) -> Result<Option<RunBudget>> {
         if let Some(bytes) = options.memory_budget {
             return Ok(Some(RunBudget { bytes, fixed_bytes: 0 }));
         }
         let Some(bytes) = device.budget_bytes() else { return Ok(None) };
-        // States are on the device already; inputs too, but those that can be made again count as room.
+        // States are on the device already, and so are inputs. Values that can be recomputed count as room.
         let channel = device.channel();
         channel.sync()?;
         Ok(Some(RunBudget { bytes, fixed_bytes: channel.stats()?.fixed_bytes }))
     }
 
-    /// Bytes of a run of `g` that are not its workspace; `with_constants` those of constants, too.
+    /// Bytes of a run of `g` outside its workspace. `with_constants` adds the bytes of constants.
     pub(super) fn beside_workspace(&self, g: &Graph, beside: Beside, with_constants: bool, unit: Alignment) -> usize {
         let of = |v: ValueId| unit.pad(g.fact(v).bytes());
         let (own, taken) = g.inputs().split_at(g.inputs().len().saturating_sub(beside.takes));
@@ -54,7 +55,7 @@ impl RunBudget {
         self.fixed_bytes.max(given) + outputs
     }
 
-    /// The error of a workspace that its limit cannot hold, with the figures of the run's budget.
+    /// The error of a workspace that does not fit its limit, with the figures of the whole run's budget.
     pub(super) fn of_the_whole_run(&self, e: Error, beside: usize) -> Error {
         let Some(s) = e.shortfall() else { return e };
         let mut s = s.clone();
@@ -65,7 +66,7 @@ impl RunBudget {
         Error::budget(BudgetShortfall { budget_bytes: self.bytes, ..s })
     }
 
-    /// The error of a run whose inputs, outputs and constants alone are too much, though it needs nothing beside them.
+    /// The error of a run that needs no workspace, but whose inputs, outputs and constants alone exceed the budget.
     pub(super) fn without_workspace(&self, beside: usize) -> Error {
         Error::budget(BudgetShortfall {
             op: "compiled".into(),

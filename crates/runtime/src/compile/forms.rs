@@ -1,4 +1,4 @@
-//! The compiled forms of a function: one for each set of input types, found by facts, sizes and guards.
+//! The compiled forms of a function, one for each set of input types. Facts, sizes and guards select a form.
 
 use std::sync::Arc;
 
@@ -31,15 +31,15 @@ pub struct Form<C> {
     outputs: usize,
     /// For each output of the op, the input that it is the next version of.
     replaces: SmallVec<[Option<u16>; 2]>,
-    /// What it is among the segments of a function that asks for sizes.
+    /// The segment that this form is, if the function asks for sizes.
     pub(super) segment: Option<Segment<C>>,
 }
 
-/// What became of the tensors that a form was given.
+/// The results of a queued run.
 pub struct Launched {
     /// The results; none of a run that failed.
     pub outputs: Vec<Handle>,
-    /// The next versions of the states that it updates, in order, or the old ones if it failed.
+    /// The next versions of the states that the run updates, in order. After a failure, the old versions.
     pub versions: SmallVec<[Handle; 2]>,
     /// Why it failed.
     pub failed: Option<Error>,
@@ -51,12 +51,12 @@ impl<C: VersionedCell> Form<C> {
         &self.compiled
     }
 
-    /// What runs now.
+    /// The executable under the present plan.
     pub fn executable(&self) -> &Arc<Executable> {
         self.compiled.executable()
     }
 
-    /// Told before each run: see [`CompiledGraph::before_run`].
+    /// Call this before each run; see [`CompiledGraph::before_run`].
     pub fn before_run(&mut self) {
         self.compiled.before_run();
     }
@@ -66,42 +66,43 @@ impl<C: VersionedCell> Form<C> {
         &self.states
     }
 
-    /// The updated cells by address, as indices into the states: every run locks in this order.
+    /// The updated cells in the order of their addresses, as indices into the states. Every run locks in this order.
     pub fn order(&self) -> &[usize] {
         &self.order
     }
 
-    /// What gives the inputs after the function's.
+    /// The host functions that write the inputs after the function's own.
     pub fn host_inputs(&self) -> &[HostInput] {
         &self.host_inputs
     }
 
-    /// All true as long as it stands for the function.
+    /// The graph stands for the function as long as all of these hold.
     pub fn guards(&self) -> &Arc<Vec<Guard>> {
         &self.guards
     }
 
-    /// True if it ends a step.
+    /// True if a run of the form ends a step.
     pub fn marks_step(&self) -> bool {
         self.marks_step
     }
 
-    /// For each output, whether a gradient would pass it to a tensor from outside; see [`FunctionTrace::needs_gradient`].
+    /// For each output, whether a gradient would pass it to a tensor from outside; see
+    /// [`FunctionTrace::needs_gradient`].
     pub fn needs_gradient(&self) -> &[bool] {
         &self.needs_gradient
     }
 
-    /// What follows every run of it; see [`FunctionTrace::after`].
+    /// The actions that follow every run; see [`FunctionTrace::after`].
     pub fn after(&self) -> &[AfterRun] {
         &self.after
     }
 
-    /// Which of the function's calls traced it; see [`FunctionTrace::number`].
+    /// The number of the call that traced the form; see [`FunctionTrace::number`].
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Errors with what failed before, which holds this run back.
+    /// Errors with an earlier failure that holds this run back.
     pub fn check(&self, channel: &Channel) -> Result<()> {
         match self.marks_step {
             true => channel.check_step(),
@@ -109,8 +110,8 @@ impl<C: VersionedCell> Form<C> {
         }
     }
 
-    /// Ends the step with a run that it ends, also after a failure, which otherwise would hold back the updates of the next
-    /// run too. Errors: that failure; those of [`Channel::step_mark`].
+    /// Ends the step, if the form marks one. It does so after a failure too: otherwise the failure would hold back the
+    /// updates of the next run. Errors: that failure; those of [`Channel::step_mark`].
     pub fn end(&self, channel: &Channel, failed: Option<Error>) -> Result<()> {
         match (failed, self.marks_step) {
             (Some(e), true) => channel.give_up_step().and(Err(e)),
@@ -120,8 +121,8 @@ impl<C: VersionedCell> Form<C> {
         }
     }
 
-    /// The inputs of a run: the caller's, what is drawn on the host, and what earlier segments gave. Errors: those of the
-    /// host inputs; Closed.
+    /// The inputs of a run: the caller's, the values drawn on the host, and the values from earlier segments. Errors:
+    /// those of the host inputs; Closed.
     pub fn inputs(&self, channel: &Channel, x: &[&Handle], run: &mut SegmentRun) -> Result<SmallVec<[Handle; 4]>> {
         let mut handles: SmallVec<[Handle; 4]> = x.iter().map(|h| (*h).clone()).collect();
         let g = self.executable().graph();
@@ -137,7 +138,7 @@ impl<C: VersionedCell> Form<C> {
         Ok(handles)
     }
 
-    /// Errors with whatever could be refused about these inputs and states before a state leaves its cell.
+    /// Checks these inputs and states before a state leaves its cell. Errors: everything that can be refused by then.
     pub fn admit(&self, handles: &[Handle], run: &mut SegmentRun) -> Result<()> {
         if self.segment.is_some() {
             run.same_versions(&self.states, &handles[handles.len() - self.states.len()..])?;
@@ -147,7 +148,8 @@ impl<C: VersionedCell> Form<C> {
         Ok(())
     }
 
-    /// Queues a run on inputs and states. Errors: those of [`Channel::update_at`] that leave no old versions either.
+    /// Queues a run on inputs and states. A failed update gives the old versions. Errors: those of
+    /// [`Channel::update_at`] that leave no old versions.
     pub fn launch(&self, channel: &Channel, mut handles: SmallVec<[Handle; 4]>, site: CallSite) -> Result<Launched> {
         handles.extend(self.compiled.resident_constants(channel)?);
         match channel.update_at(self.compiled.op().clone(), handles, self.replaces.clone(), site) {
@@ -157,7 +159,7 @@ impl<C: VersionedCell> Form<C> {
                 Ok(Launched { outputs, versions: y.collect(), failed: None })
             }
             Err(NotUpdated { error, old }) => {
-                // What failed gives no outputs, and the old versions for the next ones.
+                // A failed run gives no outputs. The old versions take the place of the next ones.
                 let versions: SmallVec<[Handle; 2]> = old.into_iter().flatten().collect();
                 if versions.len() != self.order.len() {
                     return Err(error);
@@ -167,7 +169,8 @@ impl<C: VersionedCell> Form<C> {
         }
     }
 
-    /// The error of a session of it, which runs no segments before it, and any number of times.
+    /// Errors if a session cannot run the form: a session runs no earlier segments, and runs the form any number of
+    /// times.
     pub fn check_session(&self) -> Result<()> {
         if !self.after.is_empty() {
             let text = "a session would add the gradient that is there already to every run's; step or drop it first";
@@ -181,7 +184,7 @@ impl<C: VersionedCell> Form<C> {
         self.segment.as_ref().map_or(&[], |s| s.sizes())
     }
 
-    /// What decides the shape of output `j`, sizes that only a run knows included; see
+    /// The dependencies of the shape of output `j`, including sizes that only a run knows; see
     /// [`Graph::shape_depends`](remat_graph::ir::Graph::shape_depends). Errors (Value): no such output.
     pub fn shape_depends(&self, j: usize) -> Result<ShapeDepends> {
         let trace = self.segment.as_ref().map(Segment::trace);
@@ -198,18 +201,18 @@ impl<C: VersionedCell> Form<C> {
 pub struct Forms<C> {
     pub(super) device: Device,
     pub(super) options: CompileOptions,
-    /// The one used last stands last.
+    /// The form used last stands last.
     pub(super) entries: Vec<Form<C>>,
     symbolic: SymbolicForms<C>,
     traces: usize,
     plans: usize,
     observer: Option<Arc<dyn Observer>>,
-    /// A segment has failed: before its next update the function ends the step that failed with it.
+    /// A segment has failed. The function ends the failed step before its next update.
     pub(super) owes_mark: bool,
 }
 
 impl<C: VersionedCell> Forms<C> {
-    /// None yet.
+    /// No form yet.
     pub fn new(device: &Device, options: CompileOptions) -> Self {
         Forms {
             device: device.clone(),
@@ -223,17 +226,17 @@ impl<C: VersionedCell> Forms<C> {
         }
     }
 
-    /// Those that are kept; the one used last stands last.
+    /// The forms that are kept. The one used last stands last.
     pub fn all(&self) -> &[Form<C>] {
         &self.entries
     }
 
-    /// The one used last. Errors (Internal): there is none.
+    /// The form used last. Errors (Internal): there is none.
     pub fn last(&self) -> Result<&Form<C>> {
         self.entries.last().ok_or_else(nothing)
     }
 
-    /// The one used last. Errors (Internal): there is none.
+    /// The form used last. Errors (Internal): there is none.
     pub fn last_mut(&mut self) -> Result<&mut Form<C>> {
         self.entries.last_mut().ok_or_else(nothing)
     }
@@ -243,12 +246,12 @@ impl<C: VersionedCell> Forms<C> {
         self.traces
     }
 
-    /// How many graphs were planned for a run, those that are not kept any more included.
+    /// How many graphs were planned for a run, including those that are no longer kept.
     pub fn plans(&self) -> usize {
         self.plans
     }
 
-    /// Shows every value that runs compute to `observer`, until the next call of this; `None` ends it.
+    /// Shows every value that runs compute to `observer`, until the next call of this function. `None` ends it.
     pub fn observe(&mut self, observer: Option<Arc<dyn Observer>>) {
         self.entries.iter().for_each(|e| e.compiled.observe(observer.clone()));
         self.observer = observer;
@@ -261,8 +264,8 @@ impl<C: VersionedCell> Forms<C> {
         self.entries.iter().rposition(|e| fits(e) && e.guards.iter().all(|g| g()))
     }
 
-    /// Puts the form for these inputs and sizes last; makes it if there is none. Errors: those of the trace, the passes and
-    /// the plan.
+    /// Moves the form for these inputs and sizes to the end, and makes it if there is none. Errors: those of the trace,
+    /// the passes and the plan.
     pub fn ready(&mut self, f: &mut impl Function<Cell = C>, x: &[&Handle], sizes: &[usize]) -> Result<()> {
         match self.find(x, sizes) {
             Some(at) if at + 1 == self.entries.len() => {}
@@ -291,13 +294,13 @@ impl<C: VersionedCell> Forms<C> {
         Ok(())
     }
 
-    /// Lets go what is not kept.
+    /// Drops the oldest forms beyond the number that is kept.
     pub fn trim(&mut self) {
         let beyond = self.entries.len().saturating_sub(self.options.forms.max(1));
         self.entries.drain(..beyond);
     }
 
-    /// The form of what a trace found.
+    /// Makes a form of a trace.
     pub(super) fn form(&mut self, facts: Vec<Fact>, traced: FunctionTrace<C>, beside: Beside) -> Result<Form<C>> {
         self.plans += 1;
         let FunctionTrace {
@@ -313,7 +316,7 @@ impl<C: VersionedCell> Forms<C> {
         } = traced;
         let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
         if self.options.memory_budget.is_none() {
-            // it is planned for the budget in force
+            // the form is planned for the budget in force
             let (device, budget) = (self.device.downgrade(), self.device.budget_bytes());
             guards.push(Box::new(move || device.upgrade().is_some_and(|d| d.budget_bytes() == budget)));
         }
@@ -348,8 +351,8 @@ impl<C: VersionedCell> Forms<C> {
     }
 }
 
-/// What the outputs of a form replace. One without updates is an op like any other: an earlier failure does not hold it
-/// back.
+/// The input that each output of a form replaces. A form without updates is an op like any other: an earlier failure
+/// does not hold it back.
 fn replaces(updates: &[(usize, usize)], outputs: usize) -> Result<SmallVec<[Option<u16>; 2]>> {
     let kept = if updates.is_empty() { 0 } else { outputs };
     let mut replaces: SmallVec<[Option<u16>; 2]> = SmallVec::from_elem(None, kept);
@@ -366,7 +369,7 @@ pub(super) fn facts(x: &[&Handle]) -> Vec<Fact> {
 }
 
 impl<C> Form<C> {
-    /// What it was made of, where it is made again.
+    /// The facts and the segment of a form that is made again.
     pub(super) fn into_segment(self) -> (Vec<Fact>, Option<Segment<C>>) {
         (self.facts, self.segment)
     }

@@ -3,8 +3,8 @@
 use remat_graph::ir::{Graph, Patch};
 use remat_types::{HostTensor, Result};
 
-/// The graph with those states as constants for which `value` gives one, so that passes can compute with them: for
-/// inference. Gives the indices of the states that are left, too. Which state is which is [`Graph::states`]' order.
+/// Makes constants of the states for which `value` gives data, so that passes can compute with them: for inference.
+/// Also gives the indices of the states that are left. `value` is called with a state's index in [`Graph::states`].
 ///
 /// Errors: those of `value`; Format for a state that has a next version, and for a value of another type.
 pub fn freeze(g: &Graph, mut value: impl FnMut(usize) -> Result<Option<HostTensor>>) -> Result<(Graph, Vec<usize>)> {

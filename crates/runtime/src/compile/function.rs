@@ -1,4 +1,4 @@
-//! What a traced function is to this module: a graph, and where its states come from.
+//! A traced function as this module sees it: a graph, and the sources of its states.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use super::{Form, SegmentRun, freeze};
 use crate::eager::trace::{GraphBreak, Guard, HostInput};
 use crate::eager::{Handle, TensorId};
 
-/// A tensor that outlives runs and has versions: what a parameter is to a compiled function. Clones are the same cell.
+/// A tensor that outlives runs and has versions, such as a parameter. Clones are the same cell.
 pub trait VersionedCell: Clone + Send + Sync + 'static {
-    /// Where it is: the same for clones of one cell, and for no other.
+    /// The cell's address: equal for clones of one cell, and different for other cells.
     fn address(&self) -> usize;
-    /// The present version; `None` if the device was closed while it was being updated.
+    /// The present version. `None` if the device was closed while the cell was being updated.
     fn version(&self) -> Option<Handle>;
     /// The name of the present version.
     fn version_id(&self) -> Option<TensorId>;
 }
 
-/// Where a state of the graph comes from at each run.
+/// The source of a graph's state at each run.
 #[derive(Clone, Debug)]
 pub enum State<C> {
-    /// A tensor that the function uses and never replaces.
+    /// A tensor that the function reads and never replaces.
     Fixed(Handle),
     /// A cell that is read.
     Read(C),
@@ -31,7 +31,7 @@ pub enum State<C> {
 }
 
 impl<C: VersionedCell> State<C> {
-    /// Its present version. Errors (Closed): there is none.
+    /// The present version. Errors (Closed): there is none.
     pub fn version(&self) -> Result<Handle> {
         let lost = || Error::new(ErrorKind::Closed, "the device was closed while a parameter was being updated");
         match self {
@@ -40,7 +40,7 @@ impl<C: VersionedCell> State<C> {
         }
     }
 
-    /// True for states of one cell, whatever becomes of it.
+    /// True for two states of one cell, whether the function reads or updates it.
     pub(super) fn is_the_state_of(&self, other: &State<C>) -> bool {
         match (self, other) {
             (State::Fixed(a), State::Fixed(b)) => a.id() == b.id(),
@@ -49,40 +49,42 @@ impl<C: VersionedCell> State<C> {
         }
     }
 
-    /// True for states of one cell that are used alike.
+    /// True for two states of one cell that both read it or both update it.
     pub(super) fn is_used_like(&self, other: &State<C>) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other) && self.is_the_state_of(other)
     }
 }
 
-/// What the owner of a function does once a run of a form has been queued.
+/// An action of the function's owner once a run of a form has been queued.
 pub type AfterRun = Box<dyn Fn() + Send + Sync>;
 
-/// A function at some input types, as a trace found it.
+/// The trace of a function for one set of input types.
 #[derive(Clone)]
 pub struct FunctionTrace<C> {
-    /// What it computes: the inputs are the function's and then the host inputs.
+    /// The function's computation. Its inputs are the function's inputs, then the host inputs.
     pub graph: Graph,
-    /// Where the graph's states come from.
+    /// The sources of the graph's states.
     pub states: Vec<State<C>>,
-    /// What gives the inputs after the function's.
+    /// The host functions that write the inputs after the function's own.
     pub host_inputs: Vec<HostInput>,
-    /// All true as long as the graph stands for the function.
+    /// The graph stands for the function as long as all of these hold.
     pub guards: Arc<Vec<Guard>>,
     /// True if the function ends a step.
     pub marks_step: bool,
-    /// For each output, whether a gradient would pass it to a tensor from outside. The caller's to say and to heed.
+    /// For each output, whether a gradient would pass it to a tensor from outside. The function's owner sets and uses
+    /// this.
     pub needs_gradient: Vec<bool>,
-    /// Where it asked for sizes that only a run knows; at the last, the trace may have ended.
+    /// The places where the function asked for sizes that only a run knows. The trace may have ended at the last one.
     pub cuts: Vec<GraphBreak>,
-    /// What follows every run of the whole function, in order. The caller's to do.
+    /// The actions that follow every run of the whole function, in order. The function's owner performs them.
     pub after: Arc<Vec<AfterRun>>,
-    /// Which of the function's calls traced it, counted from 1.
+    /// The number of the function's call that traced it, counted from 1.
     pub number: usize,
 }
 
 impl<C: VersionedCell> FunctionTrace<C> {
-    /// Errors (Value), with what differs, unless `again` found the same: [`CompileOptions::check_trace`](super::CompileOptions).
+    /// Compares this trace with a second one, `again`. Errors (Value): they differ, with the first difference; see
+    /// [`CompileOptions::check_trace`](super::CompileOptions).
     pub fn check_same(&self, again: &Self) -> Result<()> {
         let (a, b) = (&self.graph, &again.graph);
         let results = |g: &Graph| {
@@ -97,13 +99,13 @@ impl<C: VersionedCell> FunctionTrace<C> {
         });
         found.map_err(|e| {
             let text = format!(
-                "the function does not do the same when it is traced a second time ({}): it reads something that changes from \
-                 call to call, such as a clock, numbers drawn on the host, an iterator, or state that it writes. Every later \
-                 run would have what the first call had; give it to the function as an argument",
+                "the function differs when it is traced a second time ({}): it reads something that changes from call to \
+                 call, such as a clock, numbers drawn on the host, an iterator, or state that it writes. Every later run \
+                 would repeat the first call's value; pass it to the function as an argument",
                 e.message()
             );
             let e = Error::new(ErrorKind::Value, text);
-            // a number of the host is a constant, which the first of its readers knows the line of
+            // a host number is a constant, and only the node that reads it has a line in the program
             let is_other = |v: &ValueId| match (&a.value(*v).origin, &b.value(*v).origin) {
                 (Origin::Constant(x), Origin::Constant(y)) => x != y,
                 _ => false,
@@ -115,7 +117,7 @@ impl<C: VersionedCell> FunctionTrace<C> {
         })
     }
 
-    /// True for a trace at another size that uses the same tensors from outside, alike.
+    /// True if both traces take the same tensors from outside and use them alike. Their sizes may differ.
     pub(super) fn takes_the_same(&self, other: &Self) -> bool {
         let same = |(a, b): (&State<C>, &State<C>)| a.is_used_like(b);
         let counts = |t: &Self| (t.states.len(), t.host_inputs.len(), t.marks_step);
@@ -123,20 +125,20 @@ impl<C: VersionedCell> FunctionTrace<C> {
     }
 }
 
-/// A function that can be compiled: this module says when it is traced and run, its owner how.
+/// A function that can be compiled. This module decides when it is traced and run; its owner decides how.
 pub trait Function {
-    /// What its states are cells of.
+    /// The cells that hold the function's states.
     type Cell: VersionedCell;
 
-    /// Traces it for inputs of these facts and sizes that are known. Errors: those of the function.
+    /// Traces the function for inputs of these facts and with these known sizes. Errors: those of the function.
     fn trace(&mut self, facts: &[Fact], sizes: &[usize]) -> Result<FunctionTrace<Self::Cell>>;
 
-    /// Runs a form of it. Errors: those of its ops.
+    /// Runs a form. Errors: those of its ops.
     fn run(&self, form: &Form<Self::Cell>, x: &[&Handle], run: &mut SegmentRun, site: CallSite) -> Result<Vec<Handle>>;
 }
 
-/// The graph with the states that it only reads as constants, and the states that are left. The guards are those of the
-/// versions that were taken.
+/// Makes constants of the states that the graph only reads. Gives the graph and the states that are left. New guards
+/// hold as long as the cells have the versions that were taken.
 pub(super) fn frozen<C: VersionedCell>(
     g: &Graph,
     states: Vec<State<C>>,

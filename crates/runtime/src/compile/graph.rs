@@ -1,4 +1,4 @@
-//! A graph, compiled: its executable under the plan that runs now, and the plan that comes after it.
+//! A compiled graph: its executable under the present plan, and the search for a better plan.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,26 +17,27 @@ use crate::planner::{Planner, Progress, Rule};
 use remat_device::spill::SpillTo;
 use remat_device::{HostKernels, KernelRegistry, KernelSet};
 
-/// The second plan: after one run that warms caches and others that are timed, once. It has the planner's own time and no
-/// share of the runs': who waits for the last plan ([`CompiledGraph::is_settled`]) must not wait for long runs to add up.
+/// The second plan is made once: after one run that warms caches, and further runs that are timed. The planner takes
+/// its own time and no share of the runs': a caller that waits for the last plan ([`CompiledGraph::is_settled`]) must
+/// not wait until long runs add up.
 static SECOND_PLAN: Rule = Rule { first: 4, repeats: false, share: None, prefers_newer: false, thread: "remat-replan" };
 
-/// Where a compiled graph will run.
+/// The device on which a compiled graph will run, and its limits.
 #[derive(Clone, Debug)]
 pub struct CompileCx {
-    /// The kernels that it will run on.
+    /// The kernels of that device.
     pub kernels: Arc<dyn KernelSet>,
-    /// The threads of what passes compute beforehand, on the host.
+    /// The threads for values that passes compute beforehand, on the host.
     pub threads: usize,
-    /// Where what does not fit the budget may be copied to.
+    /// The folder to which values that do not fit the budget may be spilled.
     pub spill: Option<SpillTo>,
     /// The budget of a run; `None` for no limit.
     pub budget: Option<RunBudget>,
-    /// What counts against the budget and is not the graph's.
+    /// Bytes that count against the budget and are not the graph's.
     pub beside: Beside,
-    /// Most seconds for a plan under the budget; see [`ExecutableOptions::plan_seconds`].
+    /// The most seconds for a plan under the budget; see [`ExecutableOptions::plan_seconds`].
     pub plan_seconds: Option<f64>,
-    /// The constants of graphs of the same model, whose memory this one's share.
+    /// The constants of other graphs of the same model. This graph shares their memory.
     pub shared: Option<Arc<SharedConstants>>,
 }
 
@@ -49,21 +50,21 @@ impl CompileCx {
         Ok(CompileCx { kernels, threads, spill, budget, beside: Beside::default(), plan_seconds: None, shared: None })
     }
 
-    /// For sessions, which need no device: with so many threads, and the budget of the options.
+    /// For sessions, which need no device: with `threads` threads, and the budget of the options.
     pub fn alone(threads: usize, options: &CompileOptions) -> CompileCx {
         let budget = options.memory_budget.map(|bytes| RunBudget { bytes, fixed_bytes: 0 });
         let kernels = Arc::new(HostKernels::new(HOST, threads));
         CompileCx { kernels, threads, spill: None, budget, beside: Beside::default(), plan_seconds: None, shared: None }
     }
 
-    /// With kernels on the host that the program brings.
+    /// Adds the program's own kernels for the host.
     #[must_use]
     pub fn with_kernels(self, own: KernelRegistry) -> CompileCx {
         CompileCx { kernels: Arc::new(HostKernels::new(HOST, self.threads).with(own)), ..self }
     }
 }
 
-/// The kernels of a device, as passes ask about them.
+/// The kernels of a device, as the passes query them.
 struct KernelTarget<'k>(&'k dyn KernelSet);
 
 impl Target for KernelTarget<'_> {
@@ -76,11 +77,11 @@ impl Target for KernelTarget<'_> {
     }
 }
 
-/// A second plan, and the times that it was made for.
+/// A second plan, and the node times for which it was made.
 type Second = Result<(Executable, Vec<Option<u64>>)>;
 
-/// A graph made ready by passes and a plan. A plan under a budget is made twice: at first with estimated times, and once
-/// the calls have been timed, with those, on a thread beside the runs.
+/// A graph after passes, with a plan. A plan under a budget is made twice. The first uses estimated times. The second
+/// uses measured times: a thread makes it beside the runs once the calls have been timed.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex, PoisonError};
@@ -114,25 +115,25 @@ pub struct CompiledGraph {
     executable: Arc<Executable>,
     /// The executable as an op of a device.
     op: OpRef,
-    /// Keeps its constants on the device that it last ran on.
+    /// Keeps the graph's constants on the device on which it last ran.
     constants: Mutex<Option<Handle>>,
     options: ExecutableOptions,
     planner: Planner<Second>,
-    /// The plan in measured times, if a second one was made and the first is better.
+    /// The times of the first plan, if a second plan was made and the first is better.
     kept: Option<PlanTimes>,
 }
 
 impl CompiledGraph {
-    /// Compiles a graph whose states are frozen already where they should be ([`freeze`](super::freeze)): of the options it
-    /// takes the passes, and whether constants count against the budget.
+    /// Compiles a graph. Of the options it uses the passes, and whether constants count against the budget. States must
+    /// have been frozen before ([`freeze`](super::freeze)).
     ///
-    /// Where a budget cannot hold the constants beside a run and there is a folder to spill to, the largest of them go to a file there,
-    /// as many as it takes, and each run reads those when it needs them.
+    /// A budget may be too small for the constants beside a run. If there is a folder to spill to, the largest
+    /// constants go to a file there, as few as possible. Each run reads them when it needs them.
     ///
-    /// Errors: those of passes and of [`Executable::for_kernels`]; Budget, with the figures of the whole run, if no order of calls
-    /// keeps to it; Io for constants that cannot be written.
+    /// Errors: those of passes and of [`Executable::for_kernels`]; Budget, with the figures of the whole run, if no
+    /// order of calls keeps to it; Io for constants that cannot be written.
     pub fn new(graph: Graph, cx: &CompileCx, options: &CompileOptions) -> Result<CompiledGraph> {
-        // what it was made of ends here: the executable moves constants that nobody else holds
+        // the graph before the passes is dropped here: the executable moves only constants that nobody else holds
         let (target, pool) = (KernelTarget(&*cx.kernels), Pool::new(cx.threads));
         let mut graph = optimize(graph, &PassCx { options: &options.passes, target: &target, pool: &pool })?.0;
         if let Some(shared) = &cx.shared {
@@ -155,18 +156,18 @@ impl CompiledGraph {
         Ok(CompiledGraph { executable, op, constants: Mutex::default(), options, planner, kept: None })
     }
 
-    /// What runs now.
+    /// The executable under the present plan.
     pub fn executable(&self) -> &Arc<Executable> {
         &self.executable
     }
 
-    /// What runs now, as an op of a device.
+    /// The same executable, as an op of a device.
     pub fn op(&self) -> &OpRef {
         &self.op
     }
 
-    /// Its constants on the device of `channel`, the last input of each run: they stay there until another plan or device is taken. `None`
-    /// where kernels read the host's. Errors: those of [`Channel::put`].
+    /// The graph's constants on the device of `channel`: the last input of each run. They stay there until another plan
+    /// or device takes their place. `None` if kernels read the host's memory. Errors: those of [`Channel::put`].
     pub(crate) fn resident_constants(&self, channel: &Channel) -> Result<Option<Handle>> {
         let now = channel.resident_constants(&self.executable)?;
         if now.is_some() {
@@ -180,8 +181,8 @@ impl CompiledGraph {
         self.planner.is_done()
     }
 
-    /// Told before each run: begins the second plan when the calls have been timed, takes it over when it is there and
-    /// better. True if another executable runs from now on. Which plan runs decides times and never a bit.
+    /// Call this before each run. It begins the second plan once the calls have been timed, and adopts that plan if it
+    /// is better. True if another executable runs from now on. The plan changes times and never a bit of a result.
     pub fn before_run(&mut self) -> bool {
         if self.planner.is_done() {
             return false;
@@ -190,7 +191,7 @@ impl CompiledGraph {
             Progress::Made(Ok((new, given))) => self.take_better(new, &given),
             _ => false,
         };
-        // calls may be queued faster than they run, so that none has ended yet
+        // a caller may queue runs faster than they end: none may have been timed yet
         if self.planner.is_due() && self.executable.is_timed() {
             self.plan_again();
         }
@@ -213,7 +214,7 @@ impl CompiledGraph {
         });
     }
 
-    /// Takes over a plan that was made for the times `given`, if those of all runs say that it is better.
+    /// Adopts a plan that was made for the times `given`, if it is better by the fastest times of all runs.
     fn take_better(&mut self, new: Executable, given: &[Option<u64>]) -> bool {
         let times = self.executable.fastest_times();
         let is_better = SECOND_PLAN.replaces(self.executable.predicted_ns(&times), new.predicted_ns(&times));
@@ -228,14 +229,14 @@ impl CompiledGraph {
         is_better
     }
 
-    /// What the planner promised, in estimated times until the calls have been timed and in measured ones after that; `None`
-    /// if it runs without a limit that binds.
+    /// The times that the planner promised: estimated times until the calls have been timed, and measured times after
+    /// that. `None` if no limit binds the run.
     pub fn plan_times(&self) -> Option<PlanTimes> {
         let first = self.executable.plan_times()?;
         if is_changed_by_times(&self.executable) || !self.executable.is_timed() {
             return Some(self.kept.unwrap_or(first));
         }
-        // every call once, whatever the times: there is nothing that a plan could save
+        // the plan runs every call once whatever the times, so another plan could save nothing
         let ns = self.executable.predicted_ns(&self.executable.fastest_times());
         Some(PlanTimes { planned_ns: ns, base_ns: ns, bound_ns: ns, stall_ns: 0 })
     }
@@ -246,7 +247,8 @@ impl CompiledGraph {
     }
 }
 
-/// A graph's executable within what a budget leaves beside the run. Errors: those of [`CompiledGraph::new`].
+/// Builds the executable within the part of the budget that the rest of the run leaves. Errors: those of
+/// [`CompiledGraph::new`].
 fn build(graph: Arc<Graph>, cx: &CompileCx, with_constants: bool) -> Result<(Executable, ExecutableOptions)> {
     let budget = cx.budget.map(|b| (b, b.beside_workspace(&graph, cx.beside, with_constants, cx.kernels.alignment())));
     let workspace_limit = budget.map(|(b, beside)| b.bytes.saturating_sub(beside));
@@ -263,7 +265,7 @@ fn build(graph: Arc<Graph>, cx: &CompileCx, with_constants: bool) -> Result<(Exe
     }
 }
 
-/// The same for a graph whose constants count, with as few of them in a file as it takes.
+/// As [`build`], for a graph whose constants count. Moves as few of them to a file as the budget requires.
 fn fitted(graph: Graph, cx: &CompileCx, to: &SpillTo) -> Result<(Executable, ExecutableOptions)> {
     let graph = Arc::new(graph);
     let mut refused = match build(graph.clone(), cx, true) {
@@ -274,7 +276,8 @@ fn fitted(graph: Graph, cx: &CompileCx, to: &SpillTo) -> Result<(Executable, Exe
         graph.value_ids().map(|v| cx.kernels.alignment().pad(graph.fact(v).bytes())).fold(0, usize::saturating_add);
     let mut bytes = 0;
     while bytes < all {
-        // what is missing, and then more and more: those in use together lie in the workspace
+        // begins with the missing bytes and then asks for more: constants in use at the same time lie in the workspace
+        // together
         let Some(s) = refused.shortfall() else { break };
         let missing = s.smallest_feasible_bytes.saturating_sub(s.budget_bytes);
         bytes = bytes.saturating_add(missing.max(bytes / 8).max(LEAST_BYTES));
@@ -290,7 +293,7 @@ fn fitted(graph: Graph, cx: &CompileCx, to: &SpillTo) -> Result<(Executable, Exe
     Err(refused)
 }
 
-/// The same executable again, which now is the only one to hold the graph: constants that others hold stay where they lie.
+/// Builds the same executable again when nothing else holds the graph. Constants that others hold would not be moved.
 fn settled(
     fits: (Executable, ExecutableOptions),
     graph: Arc<Graph>,
@@ -300,7 +303,7 @@ fn settled(
     build(graph, cx, true)
 }
 
-/// True if its plan makes something again or copies it out: with other times it may be another one.
+/// True if the plan recomputes or spills something: with other times the planner may choose another plan.
 fn is_changed_by_times(e: &Executable) -> bool {
     let f = e.figures();
     f.recomputed_calls + f.spilled_bytes > 0

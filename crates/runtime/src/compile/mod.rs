@@ -6,20 +6,21 @@
 //!
 //! A program that has a graph from a file needs nothing above this crate:
 //!
-//! * [`CompileOptions`]: what passes may do, the budget, freezing, symbols, how many forms are kept;
-//! * [`freeze`]: states that a graph only reads become constants;
-//! * [`RunBudget`]: what of a budget is left for a run's workspace, and the figures of a refusal;
-//! * [`CompiledGraph`]: passes, the executable under its first plan, which is for estimated times, and the second one for
-//!   measured times, made beside the runs (`planner.rs`). Plans decide times and never a bit.
+//! * [`CompileOptions`]: the passes, the budget, freezing, symbols, and the number of forms that are kept;
+//! * [`freeze`]: makes constants of states that a graph only reads;
+//! * [`RunBudget`]: the part of a budget that is left for a run's workspace, and the figures of a refusal;
+//! * [`CompiledGraph`]: passes, the executable under its first plan, and its second plan. The first plan uses estimated
+//!   times. The second uses measured times and is made beside the runs (`planner.rs`). A plan changes times and never a
+//!   bit of a result.
 //!
 //! A function that is traced has a graph for each set of input types:
 //!
-//! * [`Forms`]: the compiled forms of a function, found by facts, sizes and guards;
+//! * [`Forms`]: the compiled forms of a function, selected by facts, sizes and guards;
 //! * [`Symbols`]: graphs over symbols, from which the forms of new sizes are filled in;
 //! * `segments.rs`: functions whose shapes follow from values, which run as several forms one after another.
 //!
-//! Who traces and who holds the states is the function's owner ([`Function`], [`VersionedCell`]): closures over tensors and
-//! their gradients are the crate `tensor`'s.
+//! The owner of a function traces it and holds its states ([`Function`], [`VersionedCell`]). Closures over tensors and
+//! their gradients belong to the crate `tensor`.
 
 mod budget;
 mod forms;

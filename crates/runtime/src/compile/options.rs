@@ -5,27 +5,29 @@ use super::Symbols;
 /// How a function or a graph is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// What passes may do to the graph.
+    /// The changes that passes may make to the graph.
     pub passes: PassOptions,
-    /// Most bytes of a run: states, inputs, outputs and everything between them. What does not fit is computed again,
-    /// in an order that the planner chooses when the function is compiled. Unless set, a device with a budget gives what
-    /// it leaves beside all else that is on it then; another device gives no limit.
+    /// The most bytes of a run: states, inputs, outputs and all values between them. Values that do not fit are
+    /// recomputed, in an order that the planner chooses when the function is compiled. Unless this is set, a device
+    /// with a budget leaves the bytes that nothing else on it takes at that time. A device without one sets no limit.
     pub memory_budget: Option<usize>,
-    /// Takes parameters and buffers that the function only reads as constants, so that passes can compute with them: for
-    /// inference. Their bytes count against the budget once more. When one of them is set, the function is compiled anew.
+    /// Makes constants of the parameters and buffers that the function only reads, so that passes can compute with
+    /// them: for inference. Their bytes count against the budget a second time. When one of them is set, the function
+    /// is compiled anew.
     pub freeze: bool,
-    /// What a new shape costs. Unless set, a trace of the function at that shape. With symbols the function is traced at a
-    /// few sizes when it is first called, and never for a size after that: the graph of a new size is filled in, inferred,
-    /// put through the passes and planned. A function whose graph does not follow from the sizes, and a size out of
-    /// bounds, are errors: nothing is traced in silence. Sizes that only a run knows have symbols of their own, or a trace
-    /// each: see [`Symbols::and_sizes`].
+    /// Compiles one graph for many shapes. Unless this is set, each new shape costs a trace of the function. With
+    /// symbols the first call traces the function at a few sizes, and no later size traces it again. The graph of a new
+    /// size is filled in, inferred, optimized by the passes and planned. A function whose graph does not follow from
+    /// the sizes is an error, and so is a size out of bounds: nothing is traced in silence. Sizes that only a run knows
+    /// have symbols of their own, or a trace each: see [`Symbols::and_sizes`].
     pub symbols: Option<Symbols>,
-    /// Compiled forms that are kept, at least 1; the one used longest ago goes first. A function whose shapes follow from
-    /// values ([`tracing::size`](crate::tracing::size)) takes one for each segment, and one for each size that comes.
+    /// The number of compiled forms that are kept, at least 1. The form used longest ago goes first. A function whose
+    /// shapes follow from values ([`tracing::size`](crate::tracing::size)) takes one form for each segment and for each
+    /// new size.
     pub forms: usize,
-    /// Traces the function twice whenever it is compiled, and refuses one whose traces differ: it reads something that changes
-    /// from call to call (a clock, numbers drawn on the host, an iterator, state that it writes), of which every run would have
-    /// what the first call had.
+    /// Traces the function twice whenever it is compiled, and refuses a function whose traces differ. Such a function
+    /// reads something that changes from call to call: a clock, numbers drawn on the host, an iterator, or state that
+    /// it writes. Every later run would repeat the first call's value.
     pub check_trace: bool,
 }
 

@@ -1,16 +1,16 @@
-//! Functions whose shapes follow from values: compiled in segments, each up to a size that only its run knows.
+//! Functions whose shapes follow from values: compiled in segments. Each segment ends at a size that only a run knows.
 //!
-//! A trace has no data, so it ends where the function asks for such a size ([`size`](crate::tracing::size)). The graph up to
-//! there is a segment with the size as its result. A call runs it, reads the number, and goes on to the segment for that
-//! number, found or traced: the function from its beginning, with one size more that is known. The last one gives the
-//! results.
+//! A trace has no data, so it ends where the function asks for such a size ([`size`](crate::tracing::size)). The graph
+//! up to there is a segment, and the size is its result. A call runs the segment, reads the number, and goes on to the
+//! segment for that number. If there is none, it traces the function from its beginning with one more known size. The
+//! last segment gives the results.
 //!
-//! Every trace begins with the graph of the one before it, which is checked; so the values of a segment have the same ids
-//! in all later ones. What a later one needs of an earlier one is handed over: the earlier one is made once more, with those
-//! values as further results. Where that does not fit the budget, the later one computes them again.
+//! Every trace begins with the graph of the trace before it. This is checked, so a value of a segment has the same id
+//! in all later segments. Earlier segments hand over the values that a later one needs: they are compiled once more,
+//! with those values as further results. If that does not fit the budget, the later segment recomputes the values.
 //!
-//! What a call draws on the host it draws once, for all of its segments. States are updated by the last segment alone, and a
-//! state that changes between two segments of a call is an error.
+//! A call draws each host value once, for all of its segments. Only the last segment updates states. A state that
+//! changes between two segments of a call is an error.
 
 use std::sync::Arc;
 
@@ -27,29 +27,29 @@ use remat_device::Alignment;
 /// A value of a segment that another one reads: the segment, counted from 0, and its id in the traces.
 type Taken = (usize, ValueId);
 
-/// What a form is among the segments of a function.
+/// A form's segment of the function.
 pub(super) struct Segment<C> {
-    /// Up to its end, or that of the function.
+    /// The trace up to the segment's end, or to the end of the function.
     trace: FunctionTrace<C>,
-    /// The sizes that the segments before it found.
+    /// The sizes that earlier segments found.
     sizes: Vec<usize>,
-    /// What it reads of earlier segments: its last inputs.
+    /// The values that it reads from earlier segments: its last inputs.
     takes: Vec<Taken>,
-    /// What later ones read of it: its results after the size.
+    /// The values that later segments read from it: its results after the size.
     gives: Vec<ValueId>,
-    /// What else is there while it runs, as it was planned.
+    /// Bytes of other values that live while it runs, as assumed by its plan.
     beside_bytes: usize,
 }
 
-/// What the segments of one call share.
+/// The values that the segments of one call share.
 #[derive(Default)]
 pub struct SegmentRun {
     sizes: Vec<usize>,
-    /// The host inputs, in order, as far as segments have drawn them.
+    /// The host inputs that segments have drawn, in order.
     drawn: Vec<Handle>,
-    /// What each segment gave beside its size.
+    /// The values that each segment gave beside its size.
     given: Vec<FxHashMap<ValueId, Handle>>,
-    /// The versions of cells, by address, that segments have read.
+    /// The versions of cells that segments have read, by the cell's address.
     versions: FxHashMap<usize, TensorId>,
 }
 
@@ -59,7 +59,7 @@ impl SegmentRun {
         self.drawn.get(i).cloned()
     }
 
-    /// Keeps the next host input for later segments, if there are some.
+    /// Keeps the next host input for later segments. Without segments nothing is kept.
     pub(super) fn keep(&mut self, h: Handle, in_segments: bool) -> Handle {
         if in_segments {
             self.drawn.push(h.clone());
@@ -82,12 +82,13 @@ impl SegmentRun {
 }
 
 impl<C: VersionedCell> FunctionTrace<C> {
-    /// The place where it ended at a size, if it did, with so many sizes known.
+    /// The place at which the trace ended, given the first `known` sizes. `None` if it reached the end of the function.
     fn end(&self, known: usize) -> Option<&GraphBreak> {
         self.cuts.get(known)
     }
 
-    /// What the segment after the first `known` sizes needs of those before it, to give the function's results and `gives`.
+    /// The values that the segment after the first `known` sizes needs from earlier segments, for the function's
+    /// results and `gives`.
     fn takes(&self, known: usize, gives: &[ValueId]) -> Vec<Taken> {
         let Some(cut) = known.checked_sub(1).and_then(|k| self.cuts.get(k)) else { return Vec::new() };
         let results: Vec<ValueId> = self.graph.outputs().iter().map(|o| o.value).chain(gives.iter().copied()).collect();
@@ -102,13 +103,13 @@ impl<C: VersionedCell> FunctionTrace<C> {
         Alignment::HOST.pad(self.graph.fact(v).bytes())
     }
 
-    /// The bytes of the states that are not among the first of `segment`'s.
+    /// The bytes of the states that `segment` does not have.
     fn state_bytes_beyond(&self, segment: &Self) -> usize {
         let beyond = self.graph.states().get(segment.graph.states().len()..).unwrap_or_default();
         beyond.iter().map(|s| self.bytes(s.value)).sum()
     }
 
-    /// Errors (Value), with the line that asked for the last known size, unless this trace goes on from `first`.
+    /// Errors (Value), with the line that asked for the last known size, unless this trace continues `first`.
     fn goes_on_from(&self, first: &Self, known: usize) -> Result<()> {
         let cut = &first.cuts[known - 1];
         let same = self.cuts.get(..known) == Some(&first.cuts[..])
@@ -125,7 +126,7 @@ impl<C: VersionedCell> FunctionTrace<C> {
         })
     }
 
-    /// Errors (Value) for an op that runs exactly once, in a graph whose segments may run again.
+    /// Errors (Value) for an op that must run exactly once, since a segment may run again.
     fn is_repeatable(&self, cut: &GraphBreak) -> Result<()> {
         match self.graph.nodes().iter().find(|n| !n.op.repeatable()) {
             None => Ok(()),
@@ -144,17 +145,17 @@ impl<C: VersionedCell> Segment<C> {
         &self.trace
     }
 
-    /// The sizes that the segments before it found.
+    /// The sizes that earlier segments found.
     pub(super) fn sizes(&self) -> &[usize] {
         &self.sizes
     }
 
-    /// The line that asked for the size which ends it; `None` for the last segment.
+    /// The line that asked for the size at the segment's end. `None` for the last segment.
     fn end(&self) -> Option<CallSite> {
         self.trace.end(self.sizes.len()).map(|c| c.site)
     }
 
-    /// The error of a session of it.
+    /// The error of a session of the segment.
     pub(super) fn in_session(&self) -> Error {
         let site = self.trace.cuts.first().map(|c| c.site);
         let text = "a session is planned before it runs, and a shape of this function follows from a value";
@@ -165,7 +166,7 @@ impl<C: VersionedCell> Segment<C> {
         e.with_op("session")
     }
 
-    /// Puts what it takes behind the inputs. The last segment is the last reader of it all.
+    /// Appends the taken values to the inputs. The last segment is their last reader.
     pub(super) fn take(&self, run: &mut SegmentRun, handles: &mut SmallVec<[Handle; 4]>) -> Result<()> {
         for (k, v) in &self.takes {
             let h = run.given.get(*k).and_then(|g| g.get(v)).ok_or_else(nothing)?;
@@ -179,7 +180,7 @@ impl<C: VersionedCell> Segment<C> {
 }
 
 impl<C: VersionedCell> Form<C> {
-    /// Runs a segment that ends at a size: keeps what it gives, and tells the size.
+    /// Runs a segment that ends at a size. Keeps the values that it gives, and returns the size.
     fn run_segment(
         &self,
         f: &impl Function<Cell = C>,
@@ -201,14 +202,15 @@ impl<C: VersionedCell> Form<C> {
 }
 
 impl<C: VersionedCell> Forms<C> {
-    /// The graphs of the segments that a run went through. Errors (Value): guards of one do not hold any more.
+    /// The graphs of the segments that a run went through. Errors (Value): the guards of one no longer hold.
     pub fn segments(&self, x: &[&Handle], run: &SegmentRun) -> Result<Vec<Arc<Graph>>> {
         let graph = |k: usize| self.find(x, &run.sizes[..k]).map(|at| self.entries[at].executable().graph().clone());
         (0..=run.sizes.len()).map(|k| graph(k).ok_or_else(changed)).collect()
     }
 
-    /// Puts the form that gives the results of the function for these inputs last: makes what there is not, and runs the
-    /// segments before it. Errors: those of the trace, the passes and the plan; those of the segments' ops.
+    /// Moves the form that gives the function's results for these inputs to the end. Makes the forms that are missing
+    /// and runs the segments before the last. Errors: those of the trace, the passes and the plan; those of the
+    /// segments' ops.
     pub fn reach(
         &mut self,
         f: &mut impl Function<Cell = C>,
@@ -238,7 +240,7 @@ impl<C: VersionedCell> Forms<C> {
         }
     }
 
-    /// The form of a segment, which takes of earlier ones what it needs, or computes it again if only that fits the budget.
+    /// The form of a segment. It takes values from earlier segments, or recomputes them if only that fits the budget.
     pub(super) fn segment(
         &mut self,
         x: &[&Handle],
@@ -260,7 +262,8 @@ impl<C: VersionedCell> Forms<C> {
         self.segment_form(facts, Segment { beside_bytes: waits, ..segment })
     }
 
-    /// The bytes of what earlier segments give and a segment does not take: they wait for later ones while it runs.
+    /// Bytes of values that earlier segments give and this segment does not take. They wait for later segments while it
+    /// runs.
     fn waiting_bytes(&self, x: &[&Handle], segment: &Segment<C>) -> Result<usize> {
         if segment.end().is_none() {
             return Ok(0);
@@ -275,7 +278,7 @@ impl<C: VersionedCell> Forms<C> {
         Ok(bytes)
     }
 
-    /// The form of a segment as it says. If it does not fit the budget with what it takes, it takes nothing.
+    /// Plans a segment. If it does not fit the budget with the values that it takes, it takes none.
     fn segment_form(&mut self, facts: Vec<Fact>, segment: Segment<C>) -> Result<Form<C>> {
         let made = self.planned(facts.clone(), &segment);
         let (mut entry, segment) = match made {
@@ -298,14 +301,14 @@ impl<C: VersionedCell> Forms<C> {
         let taken: Vec<ValueId> = segment.takes.iter().map(|t| t.1).collect();
         let graph = t.graph.piece(&taken, &results)?;
         let beside = Beside { bytes: segment.beside_bytes, takes: taken.len() };
-        // the end of a step, and what follows a run, are the last segment's
+        // the end of a step and the actions after a run belong to the last segment
         let is_last = segment.end().is_none();
         let after = if is_last { t.after.clone() } else { Arc::default() };
         self.form(facts, FunctionTrace { graph, marks_step: t.marks_step && is_last, after, ..t.clone() }, beside)
     }
 
-    /// Sees to it that the earlier segments of this call have given what the last form takes: makes and runs those again that
-    /// have not. If that does not fit the budget, the last form computes it again itself.
+    /// Makes sure that earlier segments of this call have given the values that the last form takes. Segments that have
+    /// not are compiled again and run again. If that does not fit the budget, the last form recomputes the values.
     fn hand_over(
         &mut self,
         f: &impl Function<Cell = C>,
@@ -329,7 +332,8 @@ impl<C: VersionedCell> Forms<C> {
         }
     }
 
-    /// For each earlier segment what it has to give, what it takes for that, and what waits while it runs.
+    /// For each earlier segment: the values to give, the values to take for that, and the bytes that wait while it
+    /// runs.
     fn wanted(&self, x: &[&Handle], run: &SegmentRun) -> Result<Vec<Wanted>> {
         let last = self.entries.last().and_then(|e| e.segment.as_ref()).ok_or_else(nothing)?;
         let segments = (0..run.sizes.len()).map(|k| {
@@ -368,7 +372,7 @@ impl<C: VersionedCell> Forms<C> {
         Ok(segments)
     }
 
-    /// Makes segments again that do not give what is wanted, or have less room than they were planned for.
+    /// Compiles segments again that lack a wanted value, or that were planned with more room than they now have.
     fn made_again(&mut self, x: &[&Handle], segments: Vec<Wanted>) -> Result<Vec<Wanted>> {
         let limited = self.options.memory_budget.is_some() || self.device.budget_bytes().is_some();
         for w in &segments {
@@ -387,7 +391,7 @@ impl<C: VersionedCell> Forms<C> {
         Ok(segments)
     }
 
-    /// Runs segments again that have not yet given what is needed in this call.
+    /// Runs segments again that have not yet given a needed value in this call.
     fn run_again(
         &self,
         f: &impl Function<Cell = C>,
@@ -409,18 +413,18 @@ impl<C: VersionedCell> Forms<C> {
     }
 }
 
-/// What an earlier segment of a call has to do for the last form.
+/// The part of an earlier segment in a call of the last form.
 struct Wanted {
-    /// Its form.
+    /// The index of its form.
     at: usize,
     gives: Vec<ValueId>,
     takes: Vec<Taken>,
-    /// What of it this call needs.
+    /// The values that this call needs from it.
     needed: Vec<ValueId>,
     beside_bytes: usize,
 }
 
-/// The error of guards that held when a segment ran and do not hold any more.
+/// The error of guards that held when a segment ran and no longer hold.
 fn changed() -> Error {
     let text =
         "what the function read was changed by another thread during the call (training or evaluation, parameters)";

@@ -1,4 +1,4 @@
-//! Constants that several graphs have: forms of one model for other shapes have the same packed weights.
+//! Constants that several graphs share: forms of one model for other shapes have the same packed weights.
 
 use std::hash::Hasher;
 use std::sync::{Mutex, PoisonError};
@@ -7,11 +7,11 @@ use remat_graph::ir::{Graph, Origin};
 use remat_types::{HostTensor, Result};
 use rustc_hash::{FxHashMap, FxHasher};
 
-/// Smaller ones are not worth the look.
+/// Smaller constants are not worth the lookup.
 const LEAST_BYTES: usize = 4096;
 
-/// The large constants of graphs that were compiled, so that one with the same bytes shares their memory: as long as the bank
-/// is there, so are they.
+/// The large constants of compiled graphs. A graph with equal bytes shares their memory. This value keeps all of them
+/// alive.
 #[derive(Debug, Default)]
 pub struct SharedConstants(Mutex<FxHashMap<u64, Vec<HostTensor>>>);
 
@@ -20,7 +20,7 @@ impl SharedConstants {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets constants of a graph be those that are known with the same type, shape and bytes.
+    /// Replaces constants of a graph by known ones of the same type, shape and bytes.
     pub(super) fn share(&self, graph: &mut Graph) -> Result<()> {
         let known = self.known();
         graph.move_constants(|c| {
@@ -30,7 +30,7 @@ impl SharedConstants {
         })
     }
 
-    /// Knows the constants of a graph, which lie where they will stay.
+    /// Notes the constants of a graph once they lie at their final place.
     pub(super) fn note(&self, graph: &Graph) {
         let mut known = self.known();
         for v in graph.value_ids() {

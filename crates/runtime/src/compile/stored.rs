@@ -1,5 +1,5 @@
-//! Constants that do not fit a budget beside the rest: each becomes a node that reads it from a file, so that it takes memory
-//! from before its first use to its last, and the planner may evict it and read it again like any other result.
+//! Constants that do not fit a budget beside the rest. A node reads such a constant from a file. It then takes memory
+//! from its first use to its last, and the planner may evict it and read it again like any other result.
 
 use std::any::Any;
 use std::hash::Hasher;
@@ -12,10 +12,10 @@ use remat_types::{Error, ErrorKind, Fact, Facts, Result, smallvec};
 use remat_device::Alignment;
 use remat_device::spill::{ConstantFile, SpillTo};
 
-/// Smaller ones stay: a read of them costs a seek, and together they are little.
+/// Smaller constants stay in memory: reading one costs a seek, and together they take few bytes.
 pub(super) const LEAST_BYTES: usize = 64 << 10;
 
-/// The bytes per second that [`Cost::prior_ns`] assumes of memory.
+/// The memory bandwidth that [`Cost::prior_ns`] assumes, in bytes per second.
 const PRIOR_BYTES_PER_S: u64 = 8_000_000_000;
 
 /// A constant in a file.
@@ -27,8 +27,8 @@ struct ReadConstant {
     read_bytes_per_s: u64,
 }
 
-/// The graph with constants of `bytes` bytes in all, if there are as many, in a file: the largest, since the fewest calls then wait
-/// for the disk. `None` if there is none that can go. Errors: Io.
+/// Moves constants of `bytes` bytes in total to a file, or all that can go if they are fewer. The largest go first:
+/// then the fewest calls wait for the disk. `None` if no constant can go. Errors: Io.
 pub(super) fn with_stored_constants(graph: &Graph, to: &SpillTo, bytes: usize) -> Result<Option<Graph>> {
     let mut large: Vec<(usize, ValueId)> = graph
         .value_ids()

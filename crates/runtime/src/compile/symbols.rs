@@ -6,19 +6,20 @@ use remat_types::{Error, ErrorKind, Fact, Result};
 use super::{FunctionTrace, VersionedCell};
 use crate::control_flow;
 
-/// Which extents of the inputs have names; see [`CompileOptions::symbols`](super::CompileOptions::symbols).
+/// The named extents of the inputs; see [`CompileOptions::symbols`](super::CompileOptions::symbols).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbols {
     dims: Vec<Dim>,
     /// The symbol of each axis of each input, if it has one.
     inputs: Vec<Vec<Option<usize>>>,
-    /// The symbols, the last ones, of the sizes that only a run knows, in the order in which they are asked for.
+    /// The number of symbols, the last ones, for sizes that only a run knows. They stand in the order in which the
+    /// function asks.
     asked: usize,
 }
 
 impl Symbols {
-    /// The symbols with their bounds, and for each input the names of its axes, `_` for one without: `["b _", "b"]`. An
-    /// axis without a name may have any extent; another extent there is another trace.
+    /// The symbols with their bounds, and the names of each input's axes: `["b _", "b"]`. `_` marks an axis without a
+    /// symbol. Such an axis may have any extent, and each new extent there costs a trace.
     ///
     /// Errors: Value for a name that is no symbol's, and for a symbol that no input has.
     ///
@@ -41,9 +42,9 @@ impl Symbols {
         }
     }
 
-    /// With symbols for the sizes that only a run knows ([`tracing::size`](crate::tracing::size)), in the order in which the
-    /// function asks for them; there are three symbols at most. A size within its bounds is an instance then, and no trace.
-    /// One beyond them, an empty choice for example, is traced by itself, as are sizes without a symbol.
+    /// Adds symbols for the sizes that only a run knows ([`tracing::size`](crate::tracing::size)), in the order in
+    /// which the function asks for them; there are three symbols at most. A size within its bounds then needs no trace.
+    /// A size beyond them, such as an empty choice, is traced by itself, as are sizes without a symbol.
     ///
     /// ```
     /// use remat_graph::ir::symbolic::Dim;
@@ -63,15 +64,15 @@ impl Symbols {
         &self.dims[..self.dims.len() - self.asked]
     }
 
-    /// The symbols, if they are enough for these sizes of a run and have them within their bounds.
+    /// The symbols for these sizes of a run. `None` if there are too few symbols, or if a size is out of bounds.
     fn with_asked(&self, known: &[usize]) -> Option<&[Dim]> {
         let own = self.dims.len() - self.asked;
         let dims = self.dims.get(..own + known.len())?;
         dims[own..].iter().zip(known).all(|(d, n)| (d.least..=d.most).contains(n)).then_some(dims)
     }
 
-    /// The size of each symbol in inputs of these facts. Errors: Arity or Shape where they have other inputs or axes than
-    /// was said; Shape for a symbol of two sizes.
+    /// The size of each symbol in inputs of these facts. Errors: Arity or Shape for another number of inputs or axes;
+    /// Shape for a symbol with two sizes.
     fn sizes(&self, facts: &[Fact]) -> Result<Vec<usize>> {
         if facts.len() != self.inputs.len() {
             let text = format!("{} inputs, and the symbols are of {}", facts.len(), self.inputs.len());
@@ -94,7 +95,7 @@ impl Symbols {
         Ok(sizes.into_iter().flatten().collect())
     }
 
-    /// These facts at other sizes.
+    /// The facts with the symbols at other sizes.
     fn at(&self, facts: &[Fact], sizes: &[usize]) -> Vec<Fact> {
         let mut all = facts.to_vec();
         for (f, axes) in all.iter_mut().zip(&self.inputs) {
@@ -115,21 +116,21 @@ fn wrong(text: String) -> Error {
     Error::new(ErrorKind::Value, format!("symbols: {text}"))
 }
 
-/// The function over symbols.
+/// A function over symbols.
 struct Form<C> {
-    /// Of the inputs it was made for; extents of symbols do not count.
+    /// The facts of the inputs for which it was made. Extents of symbols do not count.
     facts: Vec<Fact>,
-    /// How many sizes that only a run knows are symbols of it.
+    /// The number of its symbols for sizes that only a run knows.
     asked: usize,
     graph: Symbolic,
-    /// The first of the traces; its graph is the one at the lowest sizes.
+    /// The first of the traces. Its graph is the one at the lowest sizes.
     trace: FunctionTrace<C>,
 }
 
-/// Traces a function for inputs of these facts and sizes that are known.
+/// Traces a function for inputs of these facts and with these known sizes.
 type TraceFn<'t, C> = &'t mut dyn FnMut(&[Fact], &[usize]) -> Result<FunctionTrace<C>>;
 
-/// The graphs over symbols of a function; the one used last stands last.
+/// A function's graphs over symbols. The one used last stands last.
 pub(super) struct SymbolicForms<C> {
     forms: Vec<Form<C>>,
 }
@@ -141,8 +142,8 @@ impl<C> Default for SymbolicForms<C> {
 }
 
 impl<C: VersionedCell> SymbolicForms<C> {
-    /// The function for inputs of these facts and sizes that earlier segments found, from the graph over symbols. So many
-    /// of those graphs are kept.
+    /// The function for inputs of these facts and with the sizes that earlier segments found, filled in from a graph
+    /// over symbols. At most `kept` of those graphs stay.
     pub(super) fn instance(
         &mut self,
         symbols: &Symbols,

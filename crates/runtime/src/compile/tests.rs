@@ -18,8 +18,8 @@ const ROWS: usize = 48;
 const SIDE: usize = 32;
 const LAYERS: usize = 10;
 
-/// A graph as a file has it: `x` through layers that share a weight; the sum of squares of all of them in turn, so that each
-/// waits for the end; and a state `n` that takes the last layer.
+/// A graph as in a file. `x` goes through layers that share a weight. The sum of the squares of all layers follows, in
+/// turn, so that each layer waits for the end. A state `n` takes the last layer.
 fn file() -> String {
     let b = Builder::new();
     let (x, w) = (b.input(rows(), Some("x")), b.state(Fact::new(DType::F32, [SIDE, SIDE]), Some("w")));
@@ -58,7 +58,7 @@ fn given() -> [HostTensor; 3] {
     [ramp(ROWS, 7), ramp(SIDE, 5), ramp(ROWS, 3)]
 }
 
-/// `y`, and the next version of `n`, of the graph as it stands.
+/// `y`, and the next version of `n`, computed from the graph as it is.
 fn plain() -> (HostTensor, HostTensor) {
     let (g, [x, w, n]) = (graph(), given());
     let values = g.evaluate(&[x], &[w, n], &Pool::new(1)).expect("computes");
@@ -85,7 +85,7 @@ fn bytes(c: &CompiledGraph) -> usize {
     f.arena_bytes + f.state_bytes + f.input_bytes + f.output_bytes + f.constant_bytes
 }
 
-/// A budget that makes calls run again.
+/// A budget that forces recomputation.
 fn tight() -> usize {
     let free = compiled(None).expect("compiles");
     assert!(free.is_settled() && free.plan_times().is_none(), "nothing binds");
@@ -207,7 +207,7 @@ fn a_run_without_workspace_is_refused_where_its_inputs_and_outputs_do_not_fit() 
     assert_eq!((s.budget_bytes, s.least_bytes, s.smallest_feasible_bytes), (both - 1, both, both));
 }
 
-/// Layers with a weight each, which are nearly all that a run of few rows holds.
+/// Layers with a weight each. With few rows a run holds little more than the weights.
 fn weighty(layers: usize, side: usize) -> Graph {
     let b = Builder::new();
     let mut y = b.input(Fact::new(DType::F32, [2, side]), Some("x"));

@@ -18,7 +18,7 @@ use super::schedule::Needs;
 use super::worker::Worker;
 use crate::report::Kind;
 
-/// A chain of recipes this long ends in a leaf, so that a loop without end does not keep records without end.
+/// A chain of recipes this long ends in a leaf, so that an endless loop does not keep endless records.
 const MAX_RECIPE_DEPTH: u32 = 10_000;
 
 impl Worker {
@@ -30,7 +30,7 @@ impl Worker {
             self.learn_times();
         }
         self.before_op(a);
-        self.is_launched = false;
+        self.running.is_launched = false;
         let result = self.apply_if_canonical(a);
         if let Err(stop) = &result {
             self.abandon_op(&a.op, stop.error());
@@ -68,22 +68,26 @@ impl Worker {
         }
     }
 
-    /// Other ranks may wait for an op that cannot run.
+    /// Abandons an op that must run exactly once and cannot: other ranks may wait for it.
     pub(super) fn abandon_op(&mut self, op: &OpRef, why: &Error) {
-        if !op.repeatable() && !self.is_launched && !self.is_rehearsal && !self.launcher.device().is_dry() {
-            // its calls come behind those that are under way
+        if !op.repeatable() && !self.running.is_launched && !self.is_rehearsal && !self.launcher.device().is_dry() {
+            // its calls follow those that are under way
             self.launcher.wait_idle();
             op.abandon(why);
         }
     }
 
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {
-        let made: usize = a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
-        let growth = if a.op.repeatable() { 0 } else { made };
+        let growth = match (a.makes_leaves(), a.fallback.is_empty()) {
+            (false, _) => 0,
+            (true, true) => a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum(),
+            // An update in place takes the bytes of a leaf.
+            (true, false) => self.bytes_beside(a).0,
+        };
         self.after_updates(a);
         self.before_growth(growth)?;
         if self.does_schedule_decide() && self.must_cut(a) {
-            // Leaves may go whose results are smaller.
+            // Unnamed leaves whose results are smaller may go.
             self.release_leaves()?;
             self.end_schedule();
             self.check_canonical(|w| w.try_apply(a))?;
@@ -92,13 +96,14 @@ impl Worker {
             return result;
         }
         if self.does_schedule_decide() {
-            self.running = a.op.label();
+            self.running.label = a.op.label();
         }
         let a = RefCell::new(a);
         self.if_scheduled(|_| growth, |w| w.needs_of_command(&a.borrow()), |w| w.try_apply(&mut a.borrow_mut()))
     }
 
-    /// The inputs of a command and the bytes of its outputs and workspace. `None` for a view, and for a command with a failed input.
+    /// The inputs of a command and the bytes of its outputs and workspace. `None` for a view, and for a command with a
+    /// failed input.
     fn needs_of_command(&self, a: &Apply) -> Option<Needs> {
         let x = self.inputs_of(a).ok()?;
         if let [s] = &x[..]
@@ -111,7 +116,7 @@ impl Worker {
         for &(i, j) in self.overwrite(&a.op) {
             let is_free = i < x.len() && j < a.facts.len() && taken.iter().all(|t| t.0 != i && t.1 != j);
             let is_dying = is_free && a.x[i].1 && self.table[x[i].storage].handles == 1;
-            // Whether an update of what others are made of goes in place is decided when it runs.
+            // Whether an update of a leaf with readers goes in place is decided when it runs.
             let is_given = |s: &Storage| s.recipe.is_some() || s.readers.is_empty();
             if is_dying && is_given(&self.table[x[i].storage]) && self.is_whole(&x, i, &a.facts[j]) {
                 taken.push((i, j));
@@ -132,7 +137,8 @@ impl Worker {
         self.with_bounds(stop, &x, outputs + self.scratch_bytes(&a.op, &x, a.workspace_bytes), in_place)
     }
 
-    /// Outputs of a failed command: poisoned, or for an update the old version, if there still is one.
+    /// Binds the outputs of a failed command. They are poisoned. An update's output is the old version, if that still
+    /// exists.
     pub(super) fn bind_failed(&mut self, a: &Apply, failure: &Arc<Failure>) {
         for (j, &y) in a.y.iter().enumerate() {
             let old = a.fallback.get(j).copied().flatten().map(|i| a.x[i as usize].0);
@@ -141,14 +147,14 @@ impl Worker {
         }
     }
 
-    /// What a name stands for that failed: the version before it, if there still is one.
+    /// The slot of a name that failed: the version before it, if that still exists.
     pub(super) fn slot_of_failed(&self, old: Option<TensorId>, failure: &Arc<Failure>) -> Slot {
         let exists = |s: &Input| {
             let s = &self.table[s.storage];
             s.is_resident() || s.recipe.is_some()
         };
         match old.and_then(|old| self.table.tensor(&old)) {
-            // The first failure that nobody was told of is told first.
+            // A failure that nobody was told of goes first.
             Some(slot @ (Slot::Stale { .. } | Slot::Failed(_))) if slot.read().is_err() => slot.clone(),
             Some(slot) => match slot.kept().filter(|s| exists(s)) {
                 Some(old) => Slot::Stale { old: old.clone(), failure: failure.clone() },
@@ -158,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// A value that was to take the place of another one, which stays if this one failed.
+    /// Gives a name its old value if the value that was to replace it has failed.
     pub(super) fn fall_back(&mut self, id: TensorId, old: TensorId) {
         let Some(Slot::Failed(cause)) = self.table.tensor(&id).cloned() else {
             if self.launcher.is_asynchronous()
@@ -198,8 +204,8 @@ impl Worker {
             return Ok(self.bind_view(a, s, layout)?);
         }
         let label = self.memory.label(a.op.label());
-        self.running = label.text;
-        self.still_needed = 0;
+        self.running.label = label.text;
+        self.running.still_needed = 0;
         self.pin_inputs(&x)?;
         let result = self.compute(a, label, &x);
         self.unpin(&x);
@@ -223,27 +229,27 @@ impl Worker {
             let from_nothing = self.command_from_nothing(&a.op, x, &a.facts, a.workspace_bytes);
             (self.op_costs.find(&a.op, x), from_nothing)
         });
-        if let Some((_, from_nothing)) = found.as_ref().filter(|_| !self.is_in_group) {
+        if let Some((_, from_nothing)) = found.as_ref().filter(|_| !self.running.is_in_group) {
             let bytes = self.table.fixed_bytes() + from_nothing.bytes;
-            self.stats.sufficient_budget_bytes = self.stats.sufficient_budget_bytes.max(bytes);
+            self.figures.stats.sufficient_budget_bytes = self.figures.stats.sufficient_budget_bytes.max(bytes);
         }
         let cost_ns = found.as_ref().map_or(0.0, |f| self.expected_ns(&f.0, a, x));
         let mut donated_from = self.donations(a, x)?;
         self.keep_apart(&mut donated_from, x, &a.facts);
         let (y, from_leaf) = self.new_outputs(a, label, x, &donated_from);
-        // What takes the bytes of a leaf is one.
+        // An output that takes the bytes of a leaf is a leaf.
         let passes = |hold: &Option<usize>| hold.is_none_or(|i| self.table[x[i].storage].recipe.is_some());
         self.feasibility.pass(y.iter().zip(&donated_from).filter(|(_, hold)| passes(hold)).map(|(y, _)| *y));
         self.place_outputs_as_planned(&y);
-        let is_recorded = recording && self.will_record(a, x, from_leaf);
-        let result = self.compute_into(a, label, x, (&y, &donated_from), (cost_ns, is_recorded));
+        let result = self.compute_into(a, label, x, (&y, &donated_from), cost_ns);
         self.end_places();
         self.feasibility.end_passing();
         for (&id, hold) in y.iter().zip(&donated_from) {
             self.table[id].pins = 0;
             if result.is_err() {
-                // An input that can be made again is. A leaf comes back as it is, for an op that overwrites refuses
-                // its arguments before it writes; after a kernel's bug nobody knows what it wrote, and nothing comes back.
+                // An input that can be recomputed is recomputed. A leaf comes back as it is: an op that overwrites
+                // checks its arguments before it writes. After a bug in a kernel nobody knows what the kernel wrote, so
+                // nothing comes back.
                 let intact = result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Internal);
                 if let Some(i) = hold.filter(|i| intact && self.table[x[*i].storage].recipe.is_none()) {
                     self.hand_over(id, x[i].storage);
@@ -252,7 +258,7 @@ impl Worker {
             }
         }
         let ns = result?;
-        self.last_run_ns = ns;
+        self.running.last_ns = ns;
         for ((&id, &tensor), f) in y.iter().zip(&a.y).zip(&a.facts) {
             self.table[id].last_use_ns = self.now_ns;
             self.bind_new(tensor, StorageView { storage: id, layout: f.layout(), dtype: f.dtype });
@@ -266,7 +272,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A pinned storage for each output, and whether one of them takes the bytes of a leaf.
+    /// A pinned storage for each output, and whether an output takes the bytes of a leaf.
     fn new_outputs(
         &mut self,
         a: &Apply,
@@ -296,9 +302,9 @@ impl Worker {
         label: Label,
         x: &[Input],
         (y, donated_from): (&[StorageId], &[Option<usize>]),
-        (cost_ns, is_recorded): (f64, bool),
+        cost_ns: f64,
     ) -> Result<u64> {
-        // A donated input will have no block of its own any more; the launch knows it by `donated_from`.
+        // A donated input will have no block of its own. The launch finds it by `donated_from`.
         let call = Call {
             op: &a.op,
             label,
@@ -328,12 +334,12 @@ impl Worker {
             let ns = self.run(&call)?;
             return self.settle(y[0]).map(|()| ns);
         }
-        self.run_update(&call, a, is_recorded)
+        self.run_update(&call, a)
     }
 
-    /// True if the results will be kept with how they were made.
+    /// True if the outputs will have a recipe.
     fn will_record(&self, a: &Apply, x: &SmallVec<[Input; 4]>, from_leaf: bool) -> bool {
-        !from_leaf && a.op.repeatable() && self.table.depth(x) < MAX_RECIPE_DEPTH
+        !from_leaf && !a.makes_leaves() && self.table.depth(x) < MAX_RECIPE_DEPTH
     }
 
     fn expected_ns(&self, found: &Found, a: &Apply, x: &[Input]) -> f64 {
@@ -345,7 +351,7 @@ impl Worker {
         self.launcher.kernels().cost_ns(&*a.op, &refs, &a.facts) as f64
     }
 
-    /// Keeps how the outputs were made, so that they can be evicted.
+    /// Gives the outputs a recipe, so that they can be evicted.
     fn record(
         &mut self,
         a: &mut Apply,
@@ -364,7 +370,7 @@ impl Worker {
         }
         let depth = 1 + self.table.depth(x);
         // A recording of the command stream reads the facts after this.
-        let is_read_again = self.recording.is_some() || self.is_rehearsal;
+        let is_read_again = self.figures.recording.is_some() || self.is_rehearsal;
         let facts = if is_read_again { a.facts.clone() } else { std::mem::take(&mut a.facts) };
         let mut recipe = Recipe {
             op: a.op.clone(),
@@ -385,7 +391,7 @@ impl Worker {
             failed: None,
         };
         self.note_most_bytes(&mut recipe);
-        // Of one that makes nothing there is nothing to make again.
+        // A command without outputs leaves nothing to recompute.
         if !y.is_empty() {
             let recipe = self.table.attach(recipe, y);
             self.add_to_schedule(y);

@@ -1,38 +1,25 @@
 //! The caller's side: inference, handles, commands.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 
-use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask, fold};
-use remat_types::{CallSite, DType, Error, ErrorKind, Fact, Facts, HostTensor, Result, Scope, Shape, SmallVec};
-use rustc_hash::FxHashMap;
+use remat_ops::{Apply as ApplySeam, Backward, BackwardKey, OpRef, SaveMask};
+use remat_types::context::Mode;
+use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Shape, SmallVec};
 
-use super::command::{Apply, Command, Put, PutFrom, Until};
+use super::command::Command;
 use super::device::{Device, Shared};
 use super::failure::Caller;
 use super::group;
-use super::handle::{Handle, HandleInner, TensorId};
-use super::launcher::programs::workspace_bytes;
+use super::handle::{Handle, TensorId};
 use super::queue::Reply;
+use super::target::{Applied, Fallback};
 use super::trace;
 use super::update::NotUpdated;
-use crate::executable::Executable;
-use crate::options::AsyncLevel;
-use crate::profile::{Lane, Span};
 use crate::report::Kind;
-use remat_device::{StreamId, check_supported};
+use remat_device::StreamId;
 
-/// Host tensors of at most this many bytes are put once and shared, while a handle on them lives.
-const CONSTANT_MAX_BYTES: usize = 64;
-
-/// Entries after which dead ones are swept from the cache of constants.
-const CONSTANTS_SWEEP: usize = 256;
-
-/// Small constants that were put before.
-#[derive(Default)]
-pub(super) struct Constants(FxHashMap<HostTensor, Weak<HandleInner>>);
-
-/// A caller's way to a stream of a device. Clones are cheap, and any number of threads may use them.
+/// A caller's way to a stream of a device. Clones are cheap, and any number of threads may use one channel.
 #[derive(Clone)]
 pub struct Channel {
     pub(super) shared: Arc<Shared>,
@@ -45,16 +32,16 @@ impl Channel {
         Device(self.shared.clone())
     }
 
-    fn new_id(&self) -> TensorId {
+    pub(super) fn new_id(&self) -> TensorId {
         TensorId(self.shared.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// [`TensorId::order`] of what exists is below this, and of what is made from now on at least this.
+    /// [`TensorId::order`] of existing tensors is below this value, and of later tensors at least this value.
     pub fn next_order(&self) -> u64 {
         self.shared.next_id.load(Ordering::Relaxed)
     }
 
-    fn handle(&self, id: TensorId, fact: Fact) -> Handle {
+    pub(super) fn handle(&self, id: TensorId, fact: Fact) -> Handle {
         Handle::new(id, fact, self.shared.clone())
     }
 
@@ -78,47 +65,26 @@ impl Channel {
         }
     }
 
-    fn own(&self, h: &Handle) -> Result<()> {
+    pub(super) fn own(&self, h: &Handle) -> Result<()> {
         if Arc::ptr_eq(&h.0.shared, &self.shared) {
-            return if h.is_traced() && !trace::is_tracing() { Err(outlived()) } else { Ok(()) };
+            return if h.is_traced() && !Mode::Tracing.is_on() { Err(outlived()) } else { Ok(()) };
         }
         let text = format!("the tensor belongs to another device than {}; copy it there first", self.shared.name);
         Err(Error::new(ErrorKind::Device, text))
     }
 
-    /// Copies a host tensor to the device. Small ones are shared with earlier equal ones. Errors: Closed.
+    /// Copies a host tensor to the device. Small equal tensors share one device tensor. Errors: Closed.
     #[track_caller]
     pub fn put(&self, data: &HostTensor) -> Result<Handle> {
-        if data.bytes().len() > CONSTANT_MAX_BYTES || trace::is_tracing() {
-            return self.put_as(data, Kind::Data);
-        }
-        let constants = || self.shared.constants.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = constants().0.get(data).and_then(Weak::upgrade);
-        if let Some(h) = known {
-            self.shared.queue.check_open()?;
-            return Ok(Handle(h));
-        }
-        // without the lock: this may wait for room
-        let h = self.put_as(data, Kind::Data)?;
-        let mut constants = constants();
-        if constants.0.len() >= CONSTANTS_SWEEP {
-            constants.0.retain(|_, h| h.strong_count() > 0);
-        }
-        constants.0.insert(data.clone(), Arc::downgrade(&h.0));
-        Ok(h)
+        let site = CallSite::here();
+        self.to(|target| target.put(data, site))
     }
 
-    /// As [`Channel::put`], never shared, and counted as `kind`.
+    /// As [`Channel::put`], but never shared, and counted as `kind`.
     #[track_caller]
     pub fn put_as(&self, data: &HostTensor, kind: Kind) -> Result<Handle> {
-        if trace::is_tracing() {
-            return trace::put(self, data);
-        }
-        let id = self.new_id();
-        let (site, caller) = (CallSite::here(), Caller::current());
-        let put = Put { id, data: data.clone(), kind, stream: self.stream, site, caller };
-        self.shared.queue.push_put(Command::Put(Box::new(put)), data.bytes().len())?;
-        Ok(self.handle(id, Fact::of(data)))
+        let site = CallSite::here();
+        self.to(|target| target.put_as(data, kind, site))
     }
 
     /// Copies a tensor of another device (or of this one) to this device. Errors: Closed.
@@ -127,33 +93,23 @@ impl Channel {
         if Arc::ptr_eq(&from.0.shared, &self.shared) {
             return Ok(from.clone());
         }
-        if trace::is_tracing() {
-            let text = "a compiled function works on one device: copy tensors there before it is called";
-            return Err(Error::new(ErrorKind::Device, text));
-        }
-        let id = self.new_id();
-        let (fact, stream, site) = (from.fact().clone(), self.stream, CallSite::here());
-        let (reply, value) = Reply::new();
-        from.channel().send_group(false, false)?;
-        from.0.shared.queue.push(Command::CopyOut { id: from.id(), reply })?;
-        let put = PutFrom { id, value, fact: fact.clone(), stream, site, caller: Caller::current() };
-        self.shared.queue.push_put(Command::PutFrom(Box::new(put)), fact.bytes())?;
-        Ok(self.handle(id, fact))
+        let site = CallSite::here();
+        self.to(|target| target.copy_from(from, site))
     }
 
-    /// Applies an op. Handles that come in by value and are the last on their tensor end here: their storage may
-    /// become an output's.
+    /// Applies an op. A handle that comes in by value and is the last on its tensor ends here: an output may take over
+    /// its storage.
     ///
-    /// Errors: what inference finds; Device for a tensor of another device; Closed; and with less than full
-    /// asynchrony the op's own errors.
+    /// Errors: those of inference; Device for a tensor of another device; Closed; with less than full asynchrony also
+    /// the op's own errors.
     #[track_caller]
     pub fn apply(&self, op: impl Into<OpRef>, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
         self.apply_at(op.into(), x, CallSite::here())
     }
 
-    /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. If it fails on
-    /// the device, or anything failed since the last [`Channel::step_mark`], the output is the old version: nothing is
-    /// lost. Errors: as [`Channel::apply`], with the old versions.
+    /// Applies an op whose outputs replace inputs: output `j` is the new version of input `replaces[j]`. The output is
+    /// the old version if the op fails on the device, or if another command has failed since the last
+    /// [`Channel::step_mark`]. So no version is lost. Errors: as [`Channel::apply`], with the old versions.
     #[track_caller]
     pub fn update(
         &self,
@@ -170,141 +126,11 @@ impl Channel {
     }
 
     /// As [`Channel::update`], for a given place in the user's program.
-    pub fn update_at(
-        &self,
-        op: OpRef,
-        x: SmallVec<[Handle; 4]>,
-        fallback: SmallVec<[Option<u16>; 2]>,
-        site: CallSite,
-    ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
-        if trace::is_tracing() {
-            return trace::apply(self, op, &x, site).map_err(|error| NotUpdated { error, old: kept(&x, &fallback) });
-        }
-        let started = self.shared.tracing.load(Ordering::Relaxed).then(std::time::Instant::now);
-        let (refs, facts) = match self.infer(&op, &x, site) {
-            Ok(checked) => checked,
-            Err(error) => return Err(NotUpdated { error, old: kept(&x, &fallback) }),
-        };
-        // An executable was planned for the device's threads, which the host's folding does not have.
-        if self.shared.options.host_compute
-            && fallback.is_empty()
-            && !op.as_any().is::<Executable>()
-            && let Some(values) = fold(&*op, &refs, &facts)
-        {
-            let values = values.map_err(|e| e.with_call_site(site))?;
-            return Ok(values.iter().map(|v| self.put_as(v, Kind::Data)).collect::<Result<_>>()?);
-        }
-        let workspace_bytes = workspace_bytes(&op, &refs, &self.shared.kernels);
-        drop(refs);
-        let label = op.label();
-        let y = self.enqueue(op, x, facts, workspace_bytes, fallback, site)?;
-        if let Some(started) = started {
-            self.trace_dispatch(label, started);
-        }
-        Ok(y)
+    pub fn update_at(&self, op: OpRef, x: SmallVec<[Handle; 4]>, fallback: Fallback, site: CallSite) -> Applied {
+        self.to(|target| target.update(op, x, fallback, site))
     }
 
-    /// Checks a call's arguments; returns the facts of its inputs and outputs.
-    #[inline]
-    fn infer<'x>(
-        &self,
-        op: &OpRef,
-        x: &'x SmallVec<[Handle; 4]>,
-        site: CallSite,
-    ) -> Result<(SmallVec<[&'x Fact; 4]>, Facts)> {
-        // Vectors are filled by pushes on this path: collecting into a SmallVec costs several times as much.
-        let mut refs: SmallVec<[&Fact; 4]> = SmallVec::new();
-        x.iter().for_each(|h| refs.push(h.fact()));
-        let facts = op.infer(&refs).map_err(|e| e.with_call_site(site))?;
-        for h in x {
-            self.own(h).map_err(|e| e.with_op(op.label()).with_call_site(site))?;
-        }
-        if !self.shared.options.host_fallback {
-            check_supported(&*self.shared.kernels, &**op, &refs).map_err(|e| e.with_call_site(site))?;
-        }
-        if let Some(i) = op.host_inputs().iter().find(|i| refs.get(**i).is_none_or(|f| f.value.is_none())) {
-            let text = format!("the value of input {i} decides the shape and must be known on the host");
-            return Err(Error::new(ErrorKind::NoValue, text).with_op(op.label()).with_call_site(site));
-        }
-        Ok((refs, facts))
-    }
-
-    fn trace_dispatch(&self, name: &'static str, started: std::time::Instant) {
-        let span = Span {
-            lane: Lane::Dispatch,
-            name,
-            scope: Scope::current(),
-            start_ns: started.duration_since(self.shared.opened).as_nanos() as u64,
-            duration_ns: started.elapsed().as_nanos() as u64,
-            bytes: 0,
-        };
-        self.shared.dispatch_trace.lock().unwrap_or_else(PoisonError::into_inner).span(span);
-    }
-
-    fn enqueue(
-        &self,
-        op: OpRef,
-        x: SmallVec<[Handle; 4]>,
-        facts: Facts,
-        workspace_bytes: usize,
-        fallback: SmallVec<[Option<u16>; 2]>,
-        site: CallSite,
-    ) -> std::result::Result<SmallVec<[Handle; 2]>, NotUpdated> {
-        let mut ids: SmallVec<[TensorId; 2]> = SmallVec::new();
-        let mut handles: SmallVec<[Handle; 2]> = SmallVec::new();
-        for f in &facts {
-            let id = self.new_id();
-            ids.push(id);
-            handles.push(self.handle(id, f.clone()));
-        }
-        let until = match self.shared.options.async_level {
-            AsyncLevel::Full => None,
-            // Of a group the whole is waited for.
-            _ if group::is_open(&self.shared.queue) => None,
-            AsyncLevel::Sync => Some(Until::Finished),
-            AsyncLevel::Launched => Some(Until::Launched),
-        };
-        let (done, waited) = until.map_or((None, None), |u| {
-            let (reply, answer) = Reply::new();
-            (Some((reply, u)), Some((answer, fallback.clone())))
-        });
-        // Handles that live on are let go only after the command is queued: their delete must come behind it.
-        let mut living: SmallVec<[Handle; 4]> = SmallVec::new();
-        let mut inputs: SmallVec<[(TensorId, bool); 4]> = SmallVec::new();
-        for h in x {
-            let id = h.id();
-            let ended = h.end().map_err(|h| living.push(h));
-            inputs.push((id, ended.is_ok()));
-        }
-        let scope = Scope::current();
-        let stream = self.stream;
-        let a = Apply {
-            op,
-            x: inputs,
-            y: ids,
-            facts,
-            workspace_bytes,
-            fallback,
-            stream,
-            site,
-            caller: Caller::current(),
-            scope,
-            done,
-        };
-        if let Err((a, living)) = group::collect_apply(&self.shared.queue, a, living) {
-            self.shared.queue.push_apply(a)?;
-            drop(living);
-        }
-        if let Some((answer, fallback)) = waited
-            && let Err(error) = answer.wait()
-        {
-            // The worker has made the outputs of a failed update the old versions.
-            return Err(NotUpdated { error, old: fallback.iter().zip(handles).map(|(i, h)| i.map(|_| h)).collect() });
-        }
-        Ok(handles)
-    }
-
-    /// The backward graph for `key`, built at its first use on this device. `y` are the facts of the forward outputs.
+    /// The backward graph for `key`, built at its first use on this device. `y` has the facts of the forward outputs.
     pub fn backward(&self, key: BackwardKey, y: &[Fact]) -> Result<Arc<Backward>> {
         self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).get(key, y)
     }
@@ -314,9 +140,9 @@ impl Channel {
         self.shared.backward.lock().unwrap_or_else(PoisonError::into_inner).saves(key, y)
     }
 
-    /// The tensor's value. Known small integers come at once; otherwise waits for this tensor only. Several threads
-    /// may wait. Errors: what made the tensor fail, or held back the update that should have made it, once; Poisoned after
-    /// that, or the old version; Budget if it cannot be brought back.
+    /// The tensor's value. Known small integers come at once. Otherwise the call waits for this tensor only. Several
+    /// threads may wait. Errors: the failure of the tensor, or the failure that held back the update of the tensor,
+    /// once. Later calls give an error of kind Poisoned, or the old version. Budget if the tensor cannot be recomputed.
     #[track_caller]
     pub fn value(&self, h: &Handle) -> Result<HostTensor> {
         if let Some(v) = &h.fact().value {
@@ -328,7 +154,7 @@ impl Channel {
         let told = self.shared.failures.told();
         let value = self.ask(|reply| Command::Fetch { id: h.id(), reply });
         if value.is_err() && self.shared.failures.told() == told {
-            // the read itself failed, in the step in which it was asked for
+            // the read itself failed, in the step of its request
             let moment = self.moment();
             self.shared.failures.note_told(moment.caller, moment.step);
         }
@@ -354,7 +180,7 @@ impl Channel {
         h.fact().dtype
     }
 
-    /// Frees the tensor's bytes now if they can be recomputed; the handle stays good.
+    /// Frees the tensor's bytes now if they can be recomputed. The handle stays valid.
     pub fn drop_value(&self, h: &Handle) -> Result<()> {
         self.own(h)?;
         if h.is_traced() {
@@ -363,8 +189,8 @@ impl Channel {
         self.push(Command::DropValue { id: h.id() })
     }
 
-    /// Declares the tensor to be state: from now on it counts as `kind` and is kept, not recomputed, so that nothing
-    /// that made it needs to be remembered.
+    /// Declares the tensor to be state. From now on it counts as `kind` and is kept, not recomputed, so the commands
+    /// that made it need not be remembered.
     pub fn commit(&self, h: &Handle, kind: Kind) -> Result<()> {
         self.own(h)?;
         if h.is_traced() {
@@ -373,8 +199,8 @@ impl Channel {
         self.push(Command::Commit { id: h.id(), kind, caller: Caller::current() })
     }
 
-    /// Says that gradients end at the tensor, as at a parameter. A program that makes new parameters of old ones in each step
-    /// so says where a step's history ends: what only leads to them may be forgotten.
+    /// Says that gradients end at the tensor, as at a parameter. A program that makes new parameters from old ones in
+    /// each step marks the end of a step's history so. The runtime may forget values that only lead to such tensors.
     pub fn note_leaf(&self, h: &Handle) -> Result<()> {
         self.own(h)?;
         if h.is_traced() {
@@ -383,14 +209,14 @@ impl Channel {
         self.push(Command::NoteLeaf { id: h.id() })
     }
 
-    /// [`Channel::commit`] of a tensor that takes the place of `old`. If it failed, it stands for that, as an update that failed
-    /// does: what reads it is told once, and then reads the old one.
+    /// [`Channel::commit`] of a tensor that takes the place of `old`. If the tensor failed, its name stands for `old`,
+    /// as after a failed update: the next read reports the failure once, and later reads give the old value.
     pub fn commit_in_place_of(&self, h: &Handle, old: &Handle, kind: Kind) -> Result<()> {
         self.commit(h, kind)?;
         self.fall_back(h, old)
     }
 
-    /// Lets a tensor that takes the place of `old` stand for that if it failed, as [`Channel::commit_in_place_of`] does.
+    /// Lets a tensor's name stand for `old` if the tensor failed, as [`Channel::commit_in_place_of`] does.
     pub fn fall_back(&self, h: &Handle, old: &Handle) -> Result<()> {
         if h.is_traced() || old.is_traced() {
             return Ok(());
@@ -408,90 +234,47 @@ impl Channel {
         self.push(Command::Tag { id: h.id(), kind })
     }
 
-    /// Waits until everything queued so far has run. Errors: the first failure that was not reported yet.
+    /// Waits until everything queued so far has run. Errors: the first failure that no call has reported.
     pub fn sync(&self) -> Result<()> {
         self.ask(|reply| Command::Sync { reply })
     }
 
-    /// After an error on a device of several ranks ([`DeviceOptions::ranks`](crate::DeviceOptions::ranks)): waits until all of them call
-    /// this, so that they go on together however much of the step each has queued. Does nothing on other devices.
+    /// Brings the ranks together after an error on a device of several ranks
+    /// ([`DeviceOptions::ranks`](crate::DeviceOptions::ranks)). It waits until all of them call this function. Then
+    /// they continue together, however much of the step each has queued. Does nothing on other devices.
     ///
     /// Errors (Peer): a rank is gone, or does not come.
     pub fn meet_again(&self) -> Result<()> {
-        match self.shared.options.ranks.as_ref().is_some_and(|r| r.size() > 1) && !trace::is_tracing() {
-            true => self.ask(|reply| Command::MeetAgain { reply }),
-            false => Ok(()),
-        }
+        self.to(|target| target.meet_again())
     }
 
-    /// Ends this thread's step: a failure before this mark no longer holds back updates after it. Waits until the mark
-    /// before it has been passed, so that what failed in the step before is known. Errors: as [`Channel::check`]; Closed.
+    /// Ends this thread's step. A failure before this mark no longer holds back updates after it. The call waits until
+    /// the worker has passed the previous mark, so that the failures of that step are known. Errors: as
+    /// [`Channel::check`]; Closed.
     pub fn step_mark(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return trace::mark_step();
-        }
-        self.send_group(false, false)?;
-        self.wait_for_mark()?;
-        self.push_mark(false)?;
-        self.check()
+        self.to(|target| target.mark_step())
     }
 
-    /// Gives this thread's step up after an error: as [`Channel::step_mark`], and what else failed in the step is not told any
-    /// more. Waits for the step. Errors: Closed.
+    /// Gives this thread's step up after an error: as [`Channel::step_mark`], and no call reports further failures of
+    /// the step. Waits for the step. Errors: Closed.
     pub fn give_up_step(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return trace::mark_step();
-        }
-        self.send_group(false, false)?;
-        self.push_mark(true)?;
-        // Until the mark has passed, what is queued before it may still fail, and would be told by the next call.
-        self.wait_for_mark()
+        self.to(|target| target.give_up_step())
     }
 
-    /// Waits until this thread's last mark has been passed.
-    fn wait_for_mark(&self) -> Result<()> {
-        let mut marks = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed = marks.get_mut(&Caller::current()).and_then(|own| own.last.take());
-        drop(marks);
-        passed.map_or(Ok(()), |passed| passed.wait())
-    }
-
-    fn push_mark(&self, is_given_up: bool) -> Result<()> {
-        let (done, passed) = Reply::new();
-        let caller = Caller::current();
-        self.shared.queue.push(Command::StepMark { caller, is_given_up, done: Some(done) })?;
-        let mut marks = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = marks.entry(caller).or_default();
-        (own.count, own.last) = (own.count + 1, Some(passed));
-        Ok(())
-    }
-
-    /// Tells what failed of what this thread asked for, if no call has told it yet. Waits only if something failed, for the
-    /// last [`Channel::step_mark`]: of a failure that was told before, the updates of its step would not have been held back.
+    /// Reports a failure of this thread's commands that no call has reported yet. It waits only after a failure, and
+    /// then for the last [`Channel::step_mark`]: otherwise the updates of the failed step might not be held back.
     /// Errors: that failure.
     pub fn check(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return Ok(());
-        }
-        let caller = Caller::current();
-        if !self.shared.failures.concern(caller) {
-            return Ok(());
-        }
-        self.wait_for_mark()?;
-        self.shared.failures.take(Some(caller)).map_or(Ok(()), Err)
+        self.to(|target| target.check())
     }
 
-    /// As [`Channel::check`], of everything up to this thread's last [`Channel::step_mark`], for which it waits.
+    /// As [`Channel::check`], for all commands up to this thread's last [`Channel::step_mark`]. Waits for that mark.
     pub fn check_step(&self) -> Result<()> {
-        if trace::is_tracing() {
-            return Ok(());
-        }
-        self.wait_for_mark()?;
-        self.check()
+        self.to(|target| target.check_step())
     }
 }
 
-/// A tensor of a trace came out of it.
+/// The error of a trace's tensor that is used outside the trace.
 fn outlived() -> Error {
     let text = "a tensor of a compiled function was used outside of it; return it from the function instead";
     Error::new(ErrorKind::Value, text)
@@ -514,9 +297,4 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Channel({}, stream {})", self.shared.name, self.stream.0)
     }
-}
-
-/// The inputs that outputs were to replace.
-fn kept(x: &[Handle], fallback: &[Option<u16>]) -> SmallVec<[Option<Handle>; 2]> {
-    fallback.iter().map(|i| x.get(usize::from((*i)?)).cloned()).collect()
 }

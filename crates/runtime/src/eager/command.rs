@@ -1,4 +1,4 @@
-//! What callers ask of the worker.
+//! The commands that callers send to the worker.
 
 use std::sync::Arc;
 
@@ -18,20 +18,28 @@ use remat_device::StreamId;
 /// One application of an op.
 pub(crate) struct Apply {
     pub(crate) op: OpRef,
-    /// The inputs, and whether the caller's last handle on each went with this command.
+    /// The inputs, and whether the caller's last handle on each ended with this command.
     pub(crate) x: SmallVec<[(TensorId, bool); 4]>,
     pub(crate) y: SmallVec<[TensorId; 2]>,
     pub(crate) facts: Facts,
-    /// Scratch memory that the op asks for.
+    /// Scratch memory that the op needs.
     pub(crate) workspace_bytes: usize,
-    /// For an update, the input that each output falls back to if it fails; else empty.
+    /// For an update, the input to which each output falls back on failure. Otherwise empty.
     pub(crate) fallback: SmallVec<[Option<u16>; 2]>,
     pub(crate) stream: StreamId,
     pub(crate) site: CallSite,
     pub(crate) caller: Caller,
     pub(crate) scope: Option<Arc<str>>,
-    /// Set when the caller waits for the launch (or the run) of this command.
+    /// Set if the caller waits for the launch or the end of this command.
     pub(crate) done: Option<(Reply<()>, Until)>,
+}
+
+impl Apply {
+    /// True if the outputs are never recomputed. That holds for an op that runs exactly once. It also holds for an
+    /// update, whose outputs are state: a second run could not know whether the first one was held back.
+    pub(crate) fn makes_leaves(&self) -> bool {
+        !self.op.repeatable() || !self.fallback.is_empty()
+    }
 }
 
 /// How long a caller of `apply` waits.
@@ -51,11 +59,11 @@ pub(crate) struct Put {
     pub(crate) caller: Caller,
 }
 
-/// A value for another device, or the failure that it depends on: whoever reads the copy is told of that itself.
+/// A value for another device, or the failure that it depends on. A read of the copy reports that failure.
 pub(crate) type Copied = std::result::Result<HostTensor, Arc<Failure>>;
 
-/// A copy of another device's tensor, whose value was asked for before this command was queued: so two devices that
-/// copy from each other never wait in a circle.
+/// A copy of another device's tensor. The value was requested before this command was queued, so two devices that copy
+/// from each other never wait in a circle.
 pub(crate) struct PutFrom {
     pub(crate) id: TensorId,
     pub(crate) value: Answer<Copied>,
@@ -65,7 +73,7 @@ pub(crate) struct PutFrom {
     pub(crate) caller: Caller,
 }
 
-/// Everything but [`Apply`], which is as large as all these together are small: the queue keeps the two apart.
+/// Every command except [`Apply`]. An application is far larger than any of these, so the queue stores it separately.
 pub(crate) enum Command {
     Put(Box<Put>),
     PutFrom(Box<PutFrom>),
@@ -73,21 +81,21 @@ pub(crate) enum Command {
     Delete {
         id: TensorId,
     },
-    /// Free the bytes now if they can be recomputed; the handle stays good.
+    /// Frees the bytes now if they can be recomputed. The handle stays valid.
     DropValue {
         id: TensorId,
     },
-    /// The tensor is state: it has no recipe from now on, and counts as `kind`.
+    /// The tensor is state: from now on it has no recipe, and counts as `kind`.
     Commit {
         id: TensorId,
         kind: Kind,
         caller: Caller,
     },
-    /// Gradients end at the tensor: it is read as state from now on, whatever it was made of.
+    /// Gradients end at the tensor: from now on it is read as state, whatever its recipe.
     NoteLeaf {
         id: TensorId,
     },
-    /// If the tensor failed, it stands for another one, whose place it was to take.
+    /// If the tensor failed, its name stands for the tensor that it was to replace.
     FallBack {
         id: TensorId,
         old: TensorId,
@@ -122,11 +130,11 @@ pub(crate) enum Command {
     /// The caller's step ends.
     StepMark {
         caller: Caller,
-        /// Nobody needs to be told what else failed in it.
+        /// No call reports further failures of the step.
         is_given_up: bool,
         done: Option<Reply<()>>,
     },
-    /// Commands that happen as a whole or not at all.
+    /// Commands that run as a whole or not at all.
     Group(Box<CommandGroup>),
     SetBudget {
         bytes: Option<usize>,
@@ -160,7 +168,7 @@ pub(crate) enum Command {
         until: std::sync::mpsc::Receiver<()>,
     },
     StartTrace {
-        /// Where it is written meanwhile.
+        /// The trace is written there while it is recorded.
         sink: Option<TraceSink>,
     },
     StopTrace {
@@ -176,7 +184,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Answers whoever waits for this command, without running it.
+    /// Refuses the command: a caller that waits for it gets this error.
     pub(crate) fn refuse(self, e: impl Fn() -> remat_types::Error) {
         fn no<T>(reply: Reply<T>, e: impl Fn() -> remat_types::Error) {
             reply.send(Err(e()));

@@ -1,4 +1,4 @@
-//! What a caller asks of the whole device: its budget, charges, figures, traces, and its end.
+//! Calls for the whole device: its budget, charges, figures, traces, and its end.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -13,21 +13,21 @@ use crate::profile::{Trace, TraceSink};
 use crate::report::{MemoryReport, Stats};
 
 impl Channel {
-    /// Changes the budget. What failed before is told by the next call that tells of failures. Errors, after which the old budget
-    /// stays in force: Budget if what cannot be evicted exceeds it.
+    /// Changes the budget. Earlier failures are not reported here but by the next call that reports failures. Errors,
+    /// after which the old budget stays in force: Budget if the bytes that cannot be evicted exceed it.
     pub fn set_budget(&self, bytes: Option<usize>) -> Result<()> {
         self.ask(|reply| Command::SetBudget { bytes, reply })?;
         self.shared.note_budget(bytes);
         Ok(())
     }
 
-    /// Charges host bytes against the budget while the result lives. Errors: Budget.
+    /// Charges host bytes against the budget while the returned value lives. Errors: Budget.
     pub fn charge(&self, bytes: usize, what: &str) -> Result<HostReservation> {
         self.charge_until(bytes, what, None)
     }
 
-    /// As [`Channel::charge`], but the charge ends early where the device has no other room. Then `give_way` is called on
-    /// the device's thread: it lets go of the bytes, and neither waits nor calls the device.
+    /// As [`Channel::charge`], but the charge ends early if the device has no other room. The device's thread then
+    /// calls `give_way`. That function must release the bytes, and must neither wait nor call the device.
     pub fn charge_giving_way(&self, bytes: usize, what: &str, give_way: GiveWay) -> Result<HostReservation> {
         self.charge_until(bytes, what, Some(give_way))
     }
@@ -42,28 +42,29 @@ impl Channel {
         self.ask(|reply| Command::Stats { reply })
     }
 
-    /// Where the bytes and the milliseconds went, after everything queued so far.
+    /// The report of bytes and times, after everything queued so far.
     pub fn report(&self) -> Result<MemoryReport> {
         self.ask(|reply| Command::Report { reply })
     }
 
-    /// Starts the counters and the peak anew.
+    /// Resets the counters and the peak.
     pub fn reset_peak(&self) -> Result<()> {
         self.shared.queue.push(Command::ResetPeak)
     }
 
-    /// Evicts all that can be recomputed, and returns how many storages that were.
+    /// Evicts every storage that can be recomputed, and returns their number.
     pub fn evict_all(&self) -> Result<usize> {
         self.ask(|reply| Command::EvictAll { reply })
     }
 
-    /// Starts recording a trace, which is kept in memory up to some millions of events.
+    /// Starts recording a trace. It is kept in memory, up to some millions of events.
     pub fn start_trace(&self) -> Result<()> {
         self.trace_into(None)
     }
 
-    /// Starts recording a trace that is written to `out` while it is recorded, in the form of [`Trace::to_chrome_json`], of however many
-    /// events. What [`Channel::stop_trace`] gives is empty then, and it says what could not be written.
+    /// Starts recording a trace that is written to `out` during the recording, in the form of
+    /// [`Trace::to_chrome_json`], without a limit of events. [`Channel::stop_trace`] then gives an empty trace, and
+    /// reports a failed write.
     pub fn start_trace_to(&self, out: Box<dyn std::io::Write + Send>) -> Result<()> {
         self.trace_into(Some(TraceSink::new(out)))
     }
@@ -75,7 +76,7 @@ impl Channel {
         self.shared.queue.push(Command::StartTrace { sink })
     }
 
-    /// Ends the recording, after everything queued so far. Errors: Closed; Io for one that is written to where that failed.
+    /// Ends the recording, after everything queued so far. Errors: Closed; Io if the trace could not be written.
     pub fn stop_trace(&self) -> Result<Trace> {
         self.shared.tracing.store(false, Ordering::Relaxed);
         let mut trace = self.ask(|reply| Command::StopTrace { reply })?;
@@ -85,7 +86,8 @@ impl Channel {
         Ok(trace)
     }
 
-    /// Starts recording the command stream for [`simulate`](crate::simulate), with what is on the device now as data.
+    /// Starts recording the command stream for [`simulate`](crate::simulate). Tensors that exist now are recorded as
+    /// data.
     pub fn start_recording(&self) -> Result<()> {
         self.shared.queue.push(Command::StartRecording)
     }
@@ -95,8 +97,8 @@ impl Channel {
         self.ask(|reply| Command::StopRecording { reply })
     }
 
-    /// Runs what is queued, then ends the worker. Later use is an error of kind Closed. Errors: the first failure that
-    /// was not reported yet.
+    /// Runs the queued commands, then ends the worker. Later calls are errors of kind Closed. Errors: the first failure
+    /// that no call has reported.
     pub fn close(&self) -> Result<()> {
         self.shared.close()
     }
@@ -107,7 +109,7 @@ impl Channel {
         self.ask(|reply| Command::Verify { reply })
     }
 
-    /// Holds the worker until the returned sender is dropped; for tests of what needs no worker.
+    /// Holds the worker until the returned sender is dropped, for tests that need an idle worker.
     #[doc(hidden)]
     pub fn pause(&self) -> Result<std::sync::mpsc::Sender<()>> {
         let (hold, until) = std::sync::mpsc::channel();

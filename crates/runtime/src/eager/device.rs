@@ -17,10 +17,11 @@ use crate::options::DeviceOptions;
 use remat_cpu::Cpu;
 use remat_device::{Backend, Dry, KernelSet, StreamId};
 
-/// Devices that were dropped with a failure that nobody read.
+/// Devices of this process that were dropped with a failure that nobody read.
 static UNREAD: AtomicUsize = AtomicUsize::new(0);
 
-/// How many devices of this process were dropped with a failure that nobody read: what a program that ends may say by its exit code.
+/// How many devices of this process were dropped with a failure that nobody read. A program may report this by its exit
+/// code.
 pub fn dropped_with_failures() -> usize {
     UNREAD.load(Ordering::Relaxed)
 }
@@ -28,9 +29,9 @@ pub fn dropped_with_failures() -> usize {
 /// The step marks of a thread.
 #[derive(Default)]
 pub(super) struct Marks {
-    /// How many it set.
+    /// The number of marks that it set.
     pub(super) count: u64,
-    /// The answer to the last one, unless it was waited for.
+    /// The answer to the last mark, unless it was waited for.
     pub(super) last: Option<Answer<()>>,
 }
 
@@ -43,12 +44,12 @@ pub(super) struct Shared {
     pub(super) streams: usize,
     pub(super) kernels: Arc<dyn KernelSet>,
     pub(super) is_dry: bool,
-    pub(super) constants: Mutex<super::channel::Constants>,
+    pub(super) constants: Mutex<super::queued::Constants>,
     pub(super) backward: Mutex<remat_ops::BackwardCache>,
     pub(super) residents: super::resident::Residents,
-    /// What failed, shared with the worker.
+    /// The failures, shared with the worker.
     pub(super) failures: Arc<Failures>,
-    /// For each thread, its step marks.
+    /// The step marks of each thread.
     pub(super) marks: Mutex<FxHashMap<Caller, Marks>>,
     pub(super) tracing: std::sync::atomic::AtomicBool,
     pub(super) dispatch_trace: Mutex<crate::profile::Trace>,
@@ -62,7 +63,7 @@ pub(super) struct Shared {
 const NO_BUDGET: usize = usize::MAX;
 
 impl Shared {
-    /// The budget is another one from now on.
+    /// Notes a new budget.
     pub(super) fn note_budget(&self, bytes: Option<usize>) {
         self.budget.store(bytes.unwrap_or(NO_BUDGET), Ordering::Release);
     }
@@ -80,7 +81,7 @@ impl Shared {
             Err(e) => Err(e),
         };
         if self.queue.check_open().is_err_and(|e| e.message().contains("forked")) {
-            // The thread does not exist in this process.
+            // A forked child does not have the thread.
             std::mem::forget(thread);
             return result;
         }
@@ -92,7 +93,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Err(e) = self.close() {
-            // Nobody can be told any more, and a failure must not end unseen.
+            // No caller is left to report to, and a failure must not end unseen.
             eprintln!("remat: device {} was dropped with a failure that nobody read: {e}", self.name);
             UNREAD.fetch_add(1, Ordering::Relaxed);
         }
@@ -109,13 +110,14 @@ static KINDS: &[(&str, OpenDevice)] = &[
     ("emulated", |options| Device::with_backend(remat_emulated::EmulatedOptions::default().open()?, options)),
 ];
 
-/// A device: an arena, ordered streams and the worker that runs them. Clones share it; when the last clone, channel
-/// and handle is gone it drains its queue and joins its worker.
+/// A device: an arena, ordered streams and the worker that runs them. Clones share it. When the last clone, channel and
+/// handle is dropped, the device runs its queue to the end and joins its worker.
 #[derive(Clone)]
 pub struct Device(pub(super) Arc<Shared>);
 
 impl Device {
-    /// A device by its name: `cpu`, `dry`, or with the feature `emulated` the device for tests of that name, with its defaults.
+    /// Opens a device by its name: `cpu`, `dry`, or, with the feature `emulated`, the test device `emulated` with its
+    /// defaults.
     ///
     /// ```
     /// use remat_runtime::{Device, DeviceOptions};
@@ -126,7 +128,7 @@ impl Device {
     /// # }
     /// ```
     ///
-    /// Errors: Value for a name of no device, and what opening it gives.
+    /// Errors: Value for an unknown name; those of opening the device.
     pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
         match KINDS.iter().find(|kind| kind.0 == name) {
             Some((_, open)) => open(options),
@@ -147,20 +149,21 @@ impl Device {
     pub fn cpu(options: DeviceOptions) -> Result<Device> {
         options.check()?;
         let address_bytes = options.budget_bytes.unwrap_or(0).max(physical_bytes());
-        // A limit of the address space may refuse the machine's memory; without a budget, half of that limit will do.
+        // The system may refuse the whole memory as an address range. Without a budget, half of the process's limit
+        // suffices.
         let least_bytes = options.budget_bytes.unwrap_or_else(|| address_limit_bytes() / 2);
         let backend = Cpu::new(address_bytes, least_bytes, options.threads, options.kernels.clone())?;
         Device::with_backend(Box::new(backend), options)
     }
 
-    /// A device that computes nothing: programs run on it over facts alone, and its figures tell their memory.
+    /// A device that computes nothing. Programs run on it over facts alone, and its figures show their memory.
     pub fn dry(options: DeviceOptions) -> Result<Device> {
         options.check()?;
         let threads = options.threads;
         Device::with_backend(Box::new(Dry::new(threads)), options)
     }
 
-    /// A device with a backend of the caller's.
+    /// A device with a backend that the caller supplies.
     pub fn with_backend(backend: Box<dyn Backend>, options: DeviceOptions) -> Result<Device> {
         options.check()?;
         let queue = Queue::new(options.queue_capacity, most_put_bytes(options.budget_bytes));
@@ -214,17 +217,17 @@ impl Device {
         &self.0.name
     }
 
-    /// What its kernels can do and what they need.
+    /// The device's kernels: the ops that they compute, and their needs.
     pub fn kernels(&self) -> &Arc<dyn KernelSet> {
         &self.0.kernels
     }
 
-    /// The budget in force, in bytes, which [`Channel::set_budget`] changes; `None` for no limit.
+    /// The budget in force, in bytes; `None` for no limit. [`Channel::set_budget`] changes it.
     pub fn budget_bytes(&self) -> Option<usize> {
         Some(self.0.budget.load(Ordering::Acquire)).filter(|bytes| *bytes != NO_BUDGET)
     }
 
-    /// The options it was opened with.
+    /// The options with which it was opened.
     pub fn options(&self) -> &DeviceOptions {
         &self.0.options
     }
@@ -235,12 +238,12 @@ impl Device {
     }
 }
 
-/// A device that this does not keep open.
+/// A reference that does not keep the device open.
 #[derive(Clone)]
 pub struct WeakDevice(Weak<Shared>);
 
 impl WeakDevice {
-    /// The device, while anything else keeps it.
+    /// The device, if another reference keeps it open.
     pub fn upgrade(&self) -> Option<Device> {
         self.0.upgrade().map(Device)
     }
@@ -258,12 +261,13 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// Called when a charge ends early: [`Channel::charge_giving_way`].
+/// Called when a charge ends early; see [`Channel::charge_giving_way`].
 pub type GiveWay = Arc<dyn Fn() + Send + Sync>;
 
-/// Host bytes that count against a device's budget while this value lives: staging buffers of a data loader.
+/// Host bytes that count against a device's budget while this value lives, such as the staging buffers of a data
+/// loader.
 ///
-/// The arena sets the bytes aside without touching them, so the process's resident set counts the host buffer once.
+/// The arena sets the bytes aside without touching them, so the process's resident set counts only the host buffer.
 pub struct HostReservation {
     pub(super) queue: Arc<Queue>,
     pub(super) charge: u32,
@@ -283,7 +287,7 @@ impl Drop for HostReservation {
     }
 }
 
-/// Data that waits to be put lies on the host, beside the budget: no more than this part of it, or of the machine's memory.
+/// Queued data lies on the host, beside the budget. It may take this part of the budget, or of the machine's memory.
 const PUT_SHARE: usize = 8;
 
 fn most_put_bytes(budget_bytes: Option<usize>) -> usize {
@@ -293,7 +297,7 @@ fn most_put_bytes(budget_bytes: Option<usize>) -> usize {
 /// The most address space that the process may have.
 fn address_limit_bytes() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is there to be written, and nothing else is touched.
+    // SAFETY: the call writes `limit`, which lives here, and nothing else.
     match unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } {
         0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
         _ => usize::MAX,

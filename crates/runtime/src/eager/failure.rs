@@ -1,10 +1,9 @@
-//! Errors of commands that ran after their caller went on, and who was told of them.
+//! Errors of commands that ran after their callers went on, and the reports of them.
 //!
-//! A failure belongs to what depends on it, and to the step of the thread that asked: the span between two marks of that
-//! thread. Each is reported once, by the first call that can tell: a read of what depends on it, else the next call of that
-//! thread which checks ([`Channel::check`](super::Channel::check)), else a sync, else the closing of the device. While
-//! nobody was told of it, updates of that step are held back; afterwards it has no effect on anything that does not depend
-//! on it.
+//! A failure belongs to its dependents and to a step of the calling thread: the span between two marks of that thread.
+//! The first call that can report a failure does so, once: a read of a dependent, else the thread's next call that
+//! checks ([`Channel::check`](super::Channel::check)), else a sync, else the closing of the device. Until a call has
+//! reported it, updates of that step are held back. Afterwards it affects only its dependents.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remat_types::{Error, ErrorKind};
 
-/// A thread of the program that asks for commands.
+/// A thread of the program that sends commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller(u32);
 
@@ -24,12 +23,12 @@ impl Caller {
         thread_local! {
             static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
         }
-        // A thread that ends drops its handles after this is gone; nothing that can fail is asked for then.
+        // A thread may drop its handles after this variable is gone. Those commands cannot fail.
         Caller(OWN.try_with(|own| *own).unwrap_or(u32::MAX))
     }
 }
 
-/// What was not done because of a failure.
+/// The updates that a failure held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeldBack {
     /// An update within the step of this number.
@@ -54,7 +53,7 @@ impl std::fmt::Display for HeldBack {
 pub(crate) struct Failure {
     error: Error,
     caller: Caller,
-    /// The step of the caller in which it happened.
+    /// The number of the caller's step in which it happened.
     step: u64,
     state: Mutex<State>,
 }
@@ -72,12 +71,12 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Failure {
     pub(crate) fn new(error: Error, caller: Caller, step: u64) -> Arc<Self> {
-        // A poisoned input's own error has been told already.
+        // The error of a poisoned input has been reported already.
         let is_reported = error.kind() == ErrorKind::Poisoned;
         Arc::new(Failure { error, caller, step, state: Mutex::new(State { is_reported, held_back: None }) })
     }
 
-    /// What was held back for `cause`, of which somebody was told before.
+    /// The failure of an update that was held back for `cause`, after `cause` was reported.
     pub(crate) fn of_held_back(cause: &Failure, what: HeldBack, caller: Caller, step: u64) -> Arc<Self> {
         let state = State { is_reported: false, held_back: Some(what) };
         Arc::new(Failure { error: cause.poisoned(), caller, step, state: Mutex::new(state) })
@@ -91,12 +90,12 @@ impl Failure {
         e.located_as(&self.error)
     }
 
-    /// What went wrong, for others than the caller: nobody counts as told.
+    /// The error, for others than the caller. The failure does not count as reported.
     pub(crate) fn error(&self) -> &Error {
         &self.error
     }
 
-    /// Counts as told from now on. What it held back; `None` if somebody was told before.
+    /// Marks the failure as reported and gives the update that it held back. `None` if it was reported before.
     fn tell(&self) -> Option<Option<HeldBack>> {
         let mut state = lock(&self.state);
         (!std::mem::replace(&mut state.is_reported, true)).then_some(state.held_back)
@@ -106,21 +105,20 @@ impl Failure {
         lock(&self.state).is_reported
     }
 
-    /// Notes what it held back, for whoever is told. False if somebody was told before.
+    /// Notes an update that the failure held back, for its report. False if it was reported before.
     pub(crate) fn hold_back(&self, what: HeldBack) -> bool {
         let mut state = lock(&self.state);
         if state.is_reported {
             return false;
         }
-        // The first step that it kept from being taken is the one to tell of; later ones depend on that.
+        // The report names the first step that was not taken, since later ones depend on it.
         if !matches!(state.held_back, Some(HeldBack::Step(_) | HeldBack::PartOfStep(_))) {
             state.held_back = Some(what);
         }
         true
     }
 
-    /// The error for whoever is told of this one, and with it of all others of its step: they are one event, a step that
-    /// failed.
+    /// The error that reports this failure together with all others of its step: a failed step is one event.
     fn with_step(&self, mut held_back: Option<HeldBack>, list: &[(Caller, Arc<Failure>)]) -> Error {
         let mut count = 1;
         for (_, f) in list.iter().filter(|(_, f)| f.is_of(self.caller, self.step)) {
@@ -137,7 +135,7 @@ impl Failure {
         held_back.map_or(error.clone(), |what| error.context(what))
     }
 
-    /// True for what was held back for a cause that had been told.
+    /// True for an update that was held back for a failure that had been reported.
     fn is_of_told(&self) -> bool {
         self.error.kind() == ErrorKind::Poisoned
     }
@@ -151,27 +149,27 @@ impl Failure {
     }
 }
 
-/// The failures of a device of which nobody was told. Callers ask here without waiting for the worker.
+/// The failures of a device that were not reported. Callers ask here without waiting for the worker.
 #[derive(Default)]
 pub(crate) struct Failures {
-    /// How many the list has, so that asking costs a load where nothing failed.
+    /// The length of the list. If nothing failed, a check costs one load.
     count: AtomicUsize,
-    /// With whom each concerns.
+    /// Each failure, with the caller that it concerns.
     list: Mutex<Vec<(Caller, Arc<Failure>)>>,
-    /// What was told.
+    /// The reported failures.
     told: Told,
 }
 
-/// The failures that were told, each with the caller whose it is and that caller's step.
+/// The failures that were reported, each with its caller and the number of that caller's step.
 #[derive(Default)]
 struct Told {
     count: AtomicU64,
-    /// The last ones.
+    /// The last of them.
     last: Mutex<VecDeque<(Caller, u64)>>,
 }
 
 impl Told {
-    /// How many are kept. A step that lies further back is forgotten.
+    /// How many are kept. Failures of older steps are forgotten.
     const KEPT: usize = 64;
 
     fn note(&self, caller: Caller, step: u64) {
@@ -193,13 +191,13 @@ impl Failures {
         self.count.store(list.len(), Ordering::Release);
     }
 
-    /// True if there is one that concerns a caller.
+    /// True if an unreported failure concerns the caller.
     pub(crate) fn concern(&self, caller: Caller) -> bool {
         self.count.load(Ordering::Acquire) > 0 && lock(&self.list).iter().any(|(c, f)| *c == caller && !f.is_reported())
     }
 
-    /// Reports the first that nobody was told of, and with it those of the same step: of those that concern `caller`, or of
-    /// all.
+    /// Reports the first unreported failure, with those of the same step. With `caller`, of the failures that concern
+    /// that caller; otherwise of all.
     pub(crate) fn take(&self, caller: Option<Caller>) -> Option<Error> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -216,8 +214,9 @@ impl Failures {
         error
     }
 
-    /// For whoever reads what depends on a failure: the error itself the first time, with what else failed in its step until
-    /// now and what that held back, and after that one of kind Poisoned that names it.
+    /// The error for a read of a dependent. The first time it is the failure's own error, with the other failures of
+    /// the step until now and the updates that they held back. After that it is an error of kind Poisoned that names
+    /// the failure.
     pub(crate) fn report(&self, failure: &Failure) -> Error {
         let mut list = lock(&self.list);
         let Some(held_back) = failure.tell() else { return failure.poisoned() };
@@ -228,8 +227,8 @@ impl Failures {
         error
     }
 
-    /// A caller gave up a step: nobody needs to be told what else failed in it, nor what was held back before for a failure
-    /// that was told.
+    /// A caller gave up a step: no call needs to report its other failures, nor updates that were held back before for
+    /// a reported failure.
     pub(crate) fn give_up(&self, caller: Caller, step: u64) {
         let mut list = lock(&self.list);
         let is_over = |f: &Failure| f.is_of(caller, step) || (f.caller == caller && f.is_of_told());
@@ -240,12 +239,12 @@ impl Failures {
         self.count.store(list.len(), Ordering::Release);
     }
 
-    /// How many were told.
+    /// How many failures were reported.
     pub(crate) fn told(&self) -> u64 {
         self.told.count.load(Ordering::Acquire)
     }
 
-    /// The first step of a caller in which something failed that was told after the first `seen` ones.
+    /// A caller's first step with a failure that was reported after the first `seen` reports.
     pub(crate) fn first_step_told(&self, caller: Caller, seen: u64) -> Option<u64> {
         let new = usize::try_from(self.told().saturating_sub(seen)).unwrap_or(usize::MAX);
         if new == 0 {
@@ -254,17 +253,17 @@ impl Failures {
         lock(&self.told.last).iter().rev().take(new).filter(|(c, _)| *c == caller).map(|(_, step)| *step).min()
     }
 
-    /// A call of `caller` in its step of this number told it of a failure of its own.
+    /// Notes that a call of `caller` reported its own failure, in the caller's step of this number.
     pub(crate) fn note_told(&self, caller: Caller, step: u64) {
         self.told.note(caller, step);
     }
 
-    /// The first that nobody was told of, which stays so.
+    /// The first unreported failure. It stays unreported.
     pub(crate) fn first(&self) -> Option<Error> {
         lock(&self.list).iter().find(|(_, f)| !f.is_reported()).map(|(_, f)| f.error.clone())
     }
 
-    /// Reports all at once: the first, which counts the others.
+    /// Reports all failures at once. The error is the first one, with the number of the others.
     pub(crate) fn take_all(&self) -> Option<Error> {
         let first = self.take(None)?;
         let others: Vec<Error> = std::iter::from_fn(|| self.take(None)).collect();
@@ -272,7 +271,7 @@ impl Failures {
         Some(first.context(format!("{} more failed that nobody read (the next: {next}); the first", others.len())))
     }
 
-    /// The first of a caller's step that nobody was told of.
+    /// The first unreported failure of a caller's step.
     pub(crate) fn of_step(&self, caller: Caller, step: u64) -> Option<Arc<Failure>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -283,7 +282,7 @@ impl Failures {
     }
 }
 
-/// Why a command did not run.
+/// The reason that a command did not run.
 pub(super) enum OpFailure {
     /// It failed itself.
     Own(Error),
@@ -292,7 +291,7 @@ pub(super) enum OpFailure {
 }
 
 impl OpFailure {
-    /// For who asked for the command's result.
+    /// The error for the caller that asked for the command's result.
     pub(super) fn report(self, failures: &Failures) -> Error {
         match self {
             OpFailure::Own(e) => e,
@@ -300,7 +299,7 @@ impl OpFailure {
         }
     }
 
-    /// What went wrong, for others than the caller: nobody counts as told.
+    /// The error, for others than the caller. The failure does not count as reported.
     pub(super) fn error(&self) -> &Error {
         match self {
             OpFailure::Own(e) => e,
@@ -308,7 +307,7 @@ impl OpFailure {
         }
     }
 
-    /// True if it failed itself for want of memory.
+    /// True if the command failed itself for want of memory.
     pub(super) fn is_shortfall(&self) -> bool {
         matches!(self, OpFailure::Own(e) if e.kind() == ErrorKind::Budget)
     }

@@ -3,40 +3,56 @@
 use remat_types::{Error, ErrorKind, Result};
 use rustc_hash::FxHashMap;
 
+use super::simulation::CommandStream;
 use super::worker::Worker;
 use crate::profile::{Lane, Span, Trace, TraceSink};
-use crate::report::{HolderBytes, Kind, MemoryReport, OpTime, Stats};
-use remat_device::CommSpan;
+use crate::report::{HolderBytes, Kind, MemoryReport, MemoryUse, OpTime, Stats};
+use remat_device::{CommSpan, Communication};
+
+/// The figures that the worker keeps of its work.
+#[derive(Default)]
+pub(super) struct Figures {
+    pub(super) stats: Stats,
+    /// For each op, the number of its recomputations and their time in nanoseconds.
+    pub(super) recomputed: FxHashMap<&'static str, (u64, u64)>,
+    /// Host memory of staging buffers, on a device whose memory is not the host's.
+    pub(super) pinned_host: Option<MemoryUse>,
+    pub(super) trace: Option<Trace>,
+    pub(super) recording: Option<CommandStream>,
+    /// The communication times at the last reset of the counters.
+    pub(super) reset_communication: Communication,
+}
 
 impl Worker {
-    pub(super) fn figures(&mut self) -> Stats {
+    pub(super) fn stats(&mut self) -> Stats {
         self.learn_times();
-        self.stats.set_arena(self.memory.figures());
-        self.stats.budget_bytes = self.budget;
+        self.figures.stats.set_arena(self.memory.figures());
+        self.figures.stats.budget_bytes = self.budget;
         let fixed = self.table.storages().filter(|(_, s)| s.recipe.is_none());
-        self.stats.fixed_bytes = fixed.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum();
-        self.stats.tensors = self.table.tensor_count();
-        self.stats.storages = self.table.storage_count();
-        self.stats.recipes = self.table.recipe_count();
-        self.stats.pinned_host = self.pinned_host;
-        self.stats.spill_file = self.spills.used();
-        self.stats.host_waits = self.launcher.host_waits();
-        self.stats.spill_failure = self.spills.failure().map(Error::to_string);
+        self.figures.stats.fixed_bytes = fixed.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum();
+        self.figures.stats.tensors = self.table.tensor_count();
+        self.figures.stats.storages = self.table.storage_count();
+        self.figures.stats.recipes = self.table.recipe_count();
+        self.figures.stats.pinned_host = self.figures.pinned_host;
+        self.figures.stats.spill_file = self.spills.used();
+        self.figures.stats.host_waits = self.launcher.host_waits();
+        self.figures.stats.spill_failure = self.spills.failure().map(Error::to_string);
         let communication = self.launcher.device().communication();
-        self.stats.communication_ns = communication.busy_ns - self.reset_communication.busy_ns;
-        self.stats.exposed_communication_ns = communication.exposed_ns - self.reset_communication.exposed_ns;
-        self.stats.clone()
+        self.figures.stats.communication_ns = communication.busy_ns - self.figures.reset_communication.busy_ns;
+        self.figures.stats.exposed_communication_ns =
+            communication.exposed_ns - self.figures.reset_communication.exposed_ns;
+        self.figures.stats.clone()
     }
 
     pub(super) fn start_trace(&mut self, sink: Option<TraceSink>) {
         let mut trace = sink.map_or_else(Trace::default, Trace::to_sink);
         trace.budget = self.budget;
-        self.trace = Some(trace);
+        self.figures.trace = Some(trace);
         self.launcher.device().record_communication();
     }
 
     pub(super) fn take_trace(&mut self) -> Trace {
-        let mut trace = self.trace.take().unwrap_or_default();
+        let mut trace = self.figures.trace.take().unwrap_or_default();
         for CommSpan { label, start_ns, duration_ns, bytes } in self.launcher.device().take_communication() {
             trace.span(Span { lane: Lane::Communication, name: label, scope: None, start_ns, duration_ns, bytes });
         }
@@ -44,7 +60,7 @@ impl Worker {
     }
 
     pub(super) fn report(&mut self) -> MemoryReport {
-        let stats = self.figures();
+        let stats = self.stats();
         let sorted = |mut v: Vec<HolderBytes>| {
             v.retain(|h| h.bytes > 0);
             v.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
@@ -56,7 +72,7 @@ impl Worker {
             stats,
             peak_by_kind: sorted(Kind::ALL.iter().map(|k| k.name()).zip(by_kind).map(holder).collect()),
             peak_by_op: sorted(by_op.into_iter().map(holder).collect()),
-            recomputed: by_time(&self.recomputed),
+            recomputed: by_time(&self.figures.recomputed),
             on_host: self.launcher.on_host(),
         }
     }
@@ -76,15 +92,15 @@ impl Worker {
 
     pub(super) fn reset_peak(&mut self) {
         self.memory.reset_peak();
-        self.stats = Stats::default();
-        self.recomputed.clear();
-        self.pinned_host.iter_mut().for_each(|used| used.peak_bytes = used.in_use_bytes);
-        self.reset_communication = self.launcher.device().communication();
+        self.figures.stats = Stats::default();
+        self.figures.recomputed.clear();
+        self.figures.pinned_host.iter_mut().for_each(|used| used.peak_bytes = used.in_use_bytes);
+        self.figures.reset_communication = self.launcher.device().communication();
         self.launcher.reset_figures();
     }
 }
 
-/// Runs of ops, most time first.
+/// Runs of ops, the most time first.
 pub(super) fn by_time(runs: &FxHashMap<&'static str, (u64, u64)>) -> Vec<OpTime> {
     let mut all: Vec<OpTime> =
         runs.iter().map(|(op, &(count, time_ns))| OpTime { op: (*op).to_owned(), count, time_ns }).collect();

@@ -1,16 +1,16 @@
-//! Commands that happen as a whole or not at all: an optimiser's updates.
+//! Commands that run as a whole or not at all: an optimiser's updates.
 //!
-//! While a thread has a group open, what it asks of that device is collected instead of queued, and goes to the worker as
-//! one command, which looks at all of it before it runs any (`group/run.rs`). A read that has to wait sends what was
-//! collected until then as a group of its own.
+//! While a thread has a group open, its commands for that device are collected, not queued. They reach the worker as
+//! one command. The worker checks the whole group before it runs any part of it (`group/run.rs`). A read that has to
+//! wait first sends the collected commands as a group of their own.
 
 mod order;
 mod rehearse;
 mod run;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
+use remat_types::context::{Mode, Part};
 use remat_types::{Result, SmallVec};
 
 use super::channel::Channel;
@@ -32,10 +32,11 @@ pub(crate) enum Item {
 /// See the module's note.
 pub(crate) struct CommandGroup {
     pub(super) items: Vec<Item>,
-    /// What all of it needs, with what it counts as: gradients. It becomes state before the first update.
+    /// The tensors that the whole group needs, gradients, each with its kind. They become state before the first
+    /// update.
     needs: SmallVec<[(TensorId, Kind); 8]>,
     caller: Caller,
-    /// The caller gave up on the way: every update falls back to the old version.
+    /// The caller's function failed: every update falls back to the old version.
     is_cancelled: bool,
     pub(super) done: Option<(Reply<()>, Until)>,
 }
@@ -56,27 +57,29 @@ impl CommandGroup {
     }
 }
 
-/// What a thread collects.
+/// The commands that a thread collects.
 struct Open {
     queue: Arc<Queue>,
     items: Vec<Item>,
     needs: SmallVec<[(TensorId, Kind); 8]>,
-    /// Handles of inputs that others own too: their deletes must come behind the group.
+    /// Handles of inputs that others own too. Their deletes must follow the group.
     living: Vec<Handle>,
 }
 
-thread_local! {
-    static OPEN: RefCell<Option<Open>> = const { RefCell::new(None) };
+/// The group that a thread has open. [`Mode::Collecting`] is on while there is one.
+static OPEN: Part<Option<Open>> = Part::new();
+
+fn replace_open(open: Option<Open>) -> Option<Open> {
+    Mode::Collecting.replace(u32::from(open.is_some()));
+    OPEN.replace(open)
 }
 
-/// Runs `f` on what this thread collects for a queue; `None` if it collects nothing for it.
+/// Calls `f` with the commands that this thread collects for a queue. `None` if it collects none for it.
 fn with_open<R>(queue: &Arc<Queue>, f: impl FnOnce(&mut Open) -> R) -> Option<R> {
-    // A thread that ends drops its handles after this is gone.
-    let found = OPEN.try_with(|open| match open.borrow_mut().as_mut() {
-        Some(open) if Arc::ptr_eq(&open.queue, queue) => Some(f(open)),
-        _ => None,
-    });
-    found.ok().flatten()
+    if !Mode::Collecting.is_on() {
+        return None;
+    }
+    OPEN.with(|open| open.as_mut().filter(|open| Arc::ptr_eq(&open.queue, queue)).map(f))
 }
 
 /// True if this thread collects commands for a queue.
@@ -84,14 +87,14 @@ pub(super) fn is_open(queue: &Arc<Queue>) -> bool {
     with_open(queue, |_| ()).is_some()
 }
 
-/// Collects a command, or gives it back if this thread collects nothing for that queue.
+/// Collects a command, or gives it back if this thread collects no commands for that queue.
 pub(super) fn collect(queue: &Arc<Queue>, command: Command) -> std::result::Result<(), Command> {
     let mut command = Some(command);
     with_open(queue, |open| open.items.extend(command.take().map(Item::Command)));
     command.map_or(Ok(()), Err)
 }
 
-/// As [`collect`], for an application, with handles that live as long as the group.
+/// As [`collect`], for an application, with handles that must live as long as the group.
 #[allow(clippy::result_large_err, reason = "what is given back is queued at once")]
 pub(super) fn collect_apply(
     queue: &Arc<Queue>,
@@ -114,22 +117,23 @@ struct Ends<'c>(&'c Channel, bool);
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
         if self.1 {
-            // The panic goes on; a device that is closed meanwhile has nothing to lose.
+            // The panic goes on. If the device was closed meanwhile, nothing is lost.
             let _ = self.0.send_group(true, true);
         }
     }
 }
 
 impl Channel {
-    /// Runs `f`, whose updates ([`Channel::update`]) on this device happen as a whole or not at all, though they go in
-    /// place: before the first one it is certain that all can be made. `needs` are what they are made of, gradients, which
-    /// become state of that kind. Within a group of this thread, or a trace, `f` just runs.
+    /// Calls `f`. The updates ([`Channel::update`]) that it makes on this device run as a whole or not at all, although
+    /// they go in place: before the first one the worker makes sure that all can run. `needs` lists the gradients that
+    /// the updates read; they become state of that kind. Within a group of this thread, or a trace, this only calls
+    /// `f`.
     ///
-    /// If `needs` and everything else do not fit the budget at once, updates are made in another order, each as soon as what it
-    /// needs was made again, if all of that fits; that is found out before the first one.
+    /// `needs` and everything else may not fit the budget at once. The updates then run in another order, each as soon
+    /// as its gradients are recomputed, if all of that fits. This too is decided before the first update.
     ///
-    /// Errors: those of `f`, after which every update fell back to the old version; Closed; with less than full asynchrony
-    /// what failed.
+    /// Errors: those of `f`, after which every update fell back to the old version; Closed; with less than full
+    /// asynchrony also the failures of the updates.
     pub fn group<T>(&self, needs: &[(TensorId, Kind)], f: impl FnOnce() -> Result<T>) -> Result<T> {
         let queue = &self.shared.queue;
         if super::trace::is_tracing() || is_open(queue) {
@@ -137,26 +141,26 @@ impl Channel {
         }
         let needs = SmallVec::from_slice(needs);
         let open = Open { queue: queue.clone(), items: Vec::new(), needs, living: Vec::new() };
-        // Another device's group of this thread goes on afterwards.
-        let outer = OPEN.replace(Some(open));
+        // A group of this thread for another device goes on afterwards.
+        let outer = replace_open(Some(open));
         let mut ends = Ends(self, true);
         let result = f();
         ends.1 = false;
         let sent = self.send_group(result.is_err(), true);
         drop(ends);
-        OPEN.set(outer);
+        replace_open(outer);
         let y = result?;
         sent.map(|()| y)
     }
 
-    /// Sends what was collected; the group stays open for more unless this `ends` it.
+    /// Sends the collected commands. The group stays open for more unless this call `ends` it.
     pub(super) fn send_group(&self, is_cancelled: bool, ends: bool) -> Result<()> {
         let collected = with_open(&self.shared.queue, |open| {
             let taken = (std::mem::take(&mut open.items), std::mem::take(&mut open.needs));
             (taken, std::mem::take(&mut open.living))
         });
         if ends {
-            OPEN.set(None);
+            replace_open(None);
         }
         let Some(((items, needs), living)) = collected else { return Ok(()) };
         if items.is_empty() {

@@ -10,12 +10,12 @@ use super::command::Command;
 use super::device::Shared;
 use remat_device::StreamId;
 
-/// Names a tensor within its device; never used twice.
+/// Names a tensor within its device. No two tensors of a device have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub(crate) u64);
 
 impl TensorId {
-    /// Grows with creation on one device.
+    /// A number that grows with each tensor that the device makes.
     pub fn order(self) -> u64 {
         self.0
     }
@@ -25,7 +25,7 @@ pub(crate) struct HandleInner {
     pub(crate) id: TensorId,
     pub(crate) fact: Fact,
     pub(super) shared: Arc<Shared>,
-    /// True if a command took over the duty to delete the tensor, or the device never had it.
+    /// True if a command took over the duty to delete the tensor, or if the device never had it.
     ended: bool,
     /// True for a tensor of a trace: it has a fact and no data.
     traced: bool,
@@ -42,7 +42,7 @@ impl Drop for HandleInner {
     }
 }
 
-/// A reference to a tensor. Clones refer to the same tensor; when the last one is dropped, its bytes are freed.
+/// A reference to a tensor. Clones refer to the same tensor. When the last one is dropped, its bytes are freed.
 #[derive(Clone)]
 pub struct Handle(pub(crate) Arc<HandleInner>);
 
@@ -61,8 +61,8 @@ impl Handle {
         self.0.traced
     }
 
-    /// Ends the tensor's last handle without a delete, or gives the handle back if there are others. Once this
-    /// succeeds no other thread can get hold of the tensor, not even through the cache of constants.
+    /// Ends the tensor's last handle without a delete. Gives the handle back if there are others. After success no
+    /// other thread can get a handle on the tensor, not even through the cache of constants.
     pub(super) fn end(self) -> Result<(), Handle> {
         match Arc::try_unwrap(self.0) {
             Ok(mut inner) => {
@@ -88,7 +88,7 @@ impl Handle {
         self.0.id
     }
 
-    /// A reference that does not keep the tensor.
+    /// A reference that does not keep the tensor alive.
     pub(super) fn downgrade(&self) -> WeakHandle {
         WeakHandle(Arc::downgrade(&self.0))
     }
@@ -99,11 +99,11 @@ impl Handle {
     }
 }
 
-/// A handle that keeps neither its tensor nor its device.
+/// A reference that keeps neither its tensor nor its device alive.
 pub(super) struct WeakHandle(Weak<HandleInner>);
 
 impl WeakHandle {
-    /// The handle, while anybody else has it.
+    /// The handle, if another reference keeps the tensor alive.
     pub(super) fn upgrade(&self) -> Option<Handle> {
         self.0.upgrade().map(Handle)
     }

@@ -1,8 +1,8 @@
 //! The asynchronous eager runtime.
 //!
-//! A caller's thread infers, makes handles and queues commands ([`channel`](Channel)); the worker thread owns the
-//! table of tensors and storages, the arena and the device, and runs the commands in order. Handles answer for dtype
-//! and shape alone. Only a fetch waits, and only for its tensor.
+//! A caller's thread infers facts, makes handles and queues commands ([`channel`](Channel)). The worker thread owns the
+//! table of tensors and storages, the arena and the device, and runs the commands in order. A handle knows dtype and
+//! shape by itself. Only a fetch waits, and only for its tensor.
 
 mod apply;
 mod channel;
@@ -15,11 +15,13 @@ mod feasibility;
 mod figures;
 mod group;
 mod handle;
+mod intake;
 mod launcher;
 mod memory;
 mod moment;
 mod pending;
 mod queue;
+mod queued;
 mod record;
 mod replay;
 mod resident;
@@ -29,6 +31,7 @@ mod spill;
 mod step_planner;
 mod steps;
 mod sweep;
+mod target;
 pub(crate) mod trace;
 mod update;
 mod values;

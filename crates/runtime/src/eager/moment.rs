@@ -1,11 +1,12 @@
-//! Where a thread is among its steps, and whether one of them failed since.
+//! A thread's position among its steps, and whether one of them failed since.
 
 use std::sync::{Arc, PoisonError};
 
 use super::channel::Channel;
 use super::failure::{Caller, Failures};
 
-/// A place in a thread's steps on a device: what was noted there can be taken back when a step turns out to have failed.
+/// A position in a thread's steps on a device. If a step turns out to have failed, the program can undo notes that it
+/// made then.
 pub struct Moment {
     failures: Arc<Failures>,
     pub(super) caller: Caller,
@@ -35,14 +36,14 @@ impl Moment {
         Arc::ptr_eq(&self.failures, &other.failures) && self.caller == other.caller
     }
 
-    /// The first step of the thread of which it was told, since this moment, that something in it failed.
+    /// The first step of the thread with a failure that was reported to the thread since this moment.
     pub fn failed_since(&self) -> Option<u64> {
         self.failures.first_step_told(self.caller, self.told)
     }
 }
 
 impl Channel {
-    /// Where this thread is among its steps ([`Channel::step_mark`]) now.
+    /// The present position of this thread among its steps ([`Channel::step_mark`]).
     pub fn moment(&self) -> Moment {
         let caller = Caller::current();
         let marks = self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner);

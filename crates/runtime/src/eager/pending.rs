@@ -1,10 +1,11 @@
-//! Updates of an asynchronous device whose outcome the host does not know yet.
+//! Updates on an asynchronous device whose outcome the host does not know yet.
 //!
-//! The worker queues updates behind a gate ([`Backend::gate`](remat_device::Backend::gate)) and goes on as if they succeeded: an
-//! update that goes in place leaves its bytes alone where the gate failed, and one that writes elsewhere is followed by a copy of
-//! the old version that is made only then. So the bytes are those of the old version, whenever the host hears of the failure. When
-//! it does, by a value that the program reads or at a step mark, the names stand for the old version, as after an update that
-//! failed at once, and what was made of the new one cannot be made again.
+//! The worker queues updates behind a gate ([`Backend::gate`](remat_device::Backend::gate)) and goes on as if they
+//! succeeded. If the gate fails, an update in place leaves its bytes alone. An update that writes elsewhere is followed
+//! by a copy of the old version, which the device makes only after a failure. So the bytes are those of the old version
+//! whenever the host learns of the failure. It learns of it when the program reads a value, or at a step mark. Then the
+//! names stand for the old versions, as after an update that failed at once, and results of the new versions can no
+//! longer be recomputed.
 
 use std::sync::Arc;
 
@@ -27,11 +28,11 @@ pub(super) struct PendingUpdates {
     open: Option<Group>,
 }
 
-/// Updates that are made together.
+/// Updates behind one gate.
 struct Group {
     caller: Caller,
     step: u64,
-    /// They are those of an optimiser.
+    /// They are the updates of an optimiser.
     is_whole_step: bool,
     gate: Event,
     updates: Vec<Update>,
@@ -41,9 +42,9 @@ struct Update {
     /// The name of the new version.
     name: TensorId,
     storage: StorageId,
-    /// Its event.
+    /// The event of the new version.
     written: Event,
-    /// When the old version was made.
+    /// The event of the old version.
     before: Event,
 }
 
@@ -53,14 +54,15 @@ impl PendingUpdates {
         self.open.as_ref().map(|g| g.gate)
     }
 
-    /// The updates of a group, or one by itself, are queued.
+    /// All updates of a group are queued, or a single update by itself.
     fn close(&mut self) {
         self.groups.extend(self.open.take().filter(|g| !g.updates.is_empty()));
     }
 }
 
 impl Worker {
-    /// Queues the gate of updates that follow: none of them is made if one of `after` failed, or anything else in this step.
+    /// Queues the gate of the updates that follow. None of them is made if one of `after` failed, or another command of
+    /// this step.
     pub(super) fn begin_updates(&mut self, after: &[Event], is_whole_step: bool) -> Result<()> {
         self.forget_updates_made();
         let gate = self.launcher.gate(after)?;
@@ -74,29 +76,18 @@ impl Worker {
         self.pending.close();
     }
 
-    /// Runs an update without waiting for its outcome, unless the result can be made again, which would make the new version where
-    /// the update failed. Errors: those of [`Worker::run`]; what failed, where the worker waited.
-    pub(super) fn run_update(&mut self, call: &Call<'_>, a: &Apply, is_recorded: bool) -> Result<u64> {
+    /// Runs an update without waiting for its outcome, unless the old version cannot be brought back. Errors: those of
+    /// [`Worker::run`]; the update's failure, if the worker waited.
+    pub(super) fn run_update(&mut self, call: &Call<'_>, a: &Apply) -> Result<u64> {
         let is_alone = self.pending.open.is_none();
         if is_alone {
             self.begin_updates(&[], false)?;
         }
-        let ns = match is_recorded {
-            true => self.run_and_wait(call),
-            false => self.run_gated(call, a),
-        };
+        let ns = self.run_gated(call, a);
         if is_alone {
             self.end_updates();
         }
         ns
-    }
-
-    fn run_and_wait(&mut self, call: &Call<'_>) -> Result<u64> {
-        let before: SmallVec<[Event; 2]> = call.y.iter().map(|y| self.table[*y].written).collect();
-        let ns = self.run(&Call { gate: self.pending.gate(), ..*call })?;
-        self.launcher.synchronize(self.table[call.y[0]].written).map(|()| ns).inspect_err(|_| {
-            call.y.iter().zip(before).for_each(|(y, e)| self.table[*y].written = e);
-        })
     }
 
     fn run_gated(&mut self, call: &Call<'_>, a: &Apply) -> Result<u64> {
@@ -112,7 +103,7 @@ impl Worker {
             };
             match before {
                 Some(before) => self.note_pending(Update { name: a.y[j], storage, written, before }),
-                // the old version cannot be brought back by a copy of bytes
+                // no copy of bytes can bring the old version back
                 None => self.launcher.synchronize(written)?,
             }
         }
@@ -123,8 +114,8 @@ impl Worker {
         self.pending.open.iter_mut().for_each(|g| g.updates.push(Update { ..update }));
     }
 
-    /// Queues a copy of the old version to the storage of a new one, made if the new one fails. When the old version was made; `None`
-    /// if it is not all of a storage that is there.
+    /// Queues a copy of the old version to the storage of the new one. The device makes it if the new version fails.
+    /// Gives the event of the old version. `None` if the old version is not the whole of a resident storage.
     fn restore_if_failed(&mut self, y: StorageId, old: &Input, stream: StreamId) -> Result<Option<Event>> {
         let (from, to) = (&self.table[old.storage], &self.table[y]);
         let is_all = old.layout.is_contiguous() && old.layout.offset() == 0 && from.bytes == to.bytes;
@@ -140,7 +131,8 @@ impl Worker {
         Ok(Some(before))
     }
 
-    /// A value takes the place of another, which stays if this one fails: as [`Worker::fall_back`] where the host does not know yet.
+    /// Lets a value fall back to another one if it fails, as [`Worker::fall_back`], where the host does not know the
+    /// outcome yet.
     pub(super) fn fall_back_later(&mut self, id: TensorId, old: TensorId) -> Result<()> {
         let kept = |id: &TensorId| self.table.kept(id).cloned();
         let (Some(new), Some(old_view)) = (kept(&id), kept(&old)) else { return Ok(()) };
@@ -182,7 +174,7 @@ impl Worker {
         self.pending.groups.drain(..made);
     }
 
-    /// A program waited for a value: records the first failure of an update that is known by then.
+    /// Records the first failure of an update that is known by now, after the program waited for a value.
     fn poll_updates(&mut self) {
         let device = self.launcher.device();
         let mut failed = self.pending.groups.iter().flat_map(|g| g.updates.iter().map(move |u| (g, u)));
@@ -193,7 +185,8 @@ impl Worker {
         }
     }
 
-    /// The host was told of a failure: waits for all updates, and lets names whose updates failed stand for the old versions.
+    /// The host learnt of a failure. Waits for all updates, and lets the names of failed updates stand for the old
+    /// versions.
     pub(super) fn resolve_updates(&mut self, cause: &Arc<Failure>) {
         let groups = std::mem::take(&mut self.pending.groups);
         if groups.is_empty() {
@@ -225,8 +218,8 @@ impl Worker {
         }
     }
 
-    /// The name of an update's result stands for the old version, and other names of its bytes, and of what was made of them, for
-    /// nothing.
+    /// Lets the name of an update's result stand for the old version. Other names of its bytes, and names of results of
+    /// those bytes, stand for the failure.
     fn make_stale(&mut self, u: &Update, restored: Event, has_failed: bool, failure: &Arc<Failure>) {
         if !self.table.storage(u.storage).is_some_and(|s| s.written == u.written) {
             return;
@@ -247,7 +240,8 @@ impl Worker {
         self.table.set_stale(u.name, failure);
     }
 
-    /// What was read of a value for which the host waited. Errors: by now it is known that the value, or what it was made of, failed.
+    /// The outcome of a read for which the host waited. Errors: the value, or a value that it depends on, is known to
+    /// have failed.
     pub(super) fn known_late<T>(&mut self, id: TensorId, read: Result<T>) -> std::result::Result<T, OpFailure> {
         let late = match read {
             Err(e) => Err(self.late_failure(e)),
@@ -256,14 +250,14 @@ impl Worker {
                 Ok(value)
             }
         };
-        // what the value depends on may have been held back for it
+        // a value that this one depends on may have been held back
         match self.table.read(&id) {
             Some(Err(f)) if self.launcher.is_asynchronous() => Err(OpFailure::Inherited(f.clone())),
             _ => late,
         }
     }
 
-    /// A failure that a device told the host of late, for whoever reads what depends on it.
+    /// The failure of a read, if an asynchronous device reported it late.
     pub(super) fn late_failure(&mut self, e: Error) -> OpFailure {
         match self.launcher.is_asynchronous() {
             true => OpFailure::Inherited(self.record_failure(e)),
@@ -271,7 +265,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the device, for a caller who asked for the end of a command. Errors: the first failure of which nobody was told.
+    /// Waits for the device, for a caller that asked for the end of a command. Errors: the first unreported failure.
     pub(super) fn finish(&mut self) -> Result<()> {
         let finished = self.launcher.synchronize_all();
         finished.map_err(|e| self.late_failure(e).report(self.steps.failures()))

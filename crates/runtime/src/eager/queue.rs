@@ -1,9 +1,10 @@
-//! The bounded queue between callers and the worker, and the replies that come back.
+//! The bounded queue between callers and the worker, and the replies to callers.
 //!
-//! Producers append to one batch under a mutex; the worker takes the whole batch at once and leaves its own, empty one,
-//! so the two sides meet once a batch, not once a command, and commands cost no allocation. An idle worker spins shortly
-//! before it parks: waking a parked thread costs the caller tens of microseconds. Deletes never wait for room, so that
-//! dropping a handle cannot block. A producer that holds a host language's lock appends at once and waits for room behind its call.
+//! Producers append to one batch under a mutex. The worker takes the whole batch at once and leaves its own empty one.
+//! So the two sides meet once a batch, not once a command, and a command allocates nothing. An idle worker spins
+//! briefly before it parks, since waking a parked thread costs the caller tens of microseconds. Deletes never wait for
+//! room, so dropping a handle cannot block. A producer that holds a host language's lock appends at once, and waits for
+//! room after its call.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -19,11 +20,11 @@ use crate::interrupt;
 /// How long an idle worker, or a waiter for a reply, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Turns of a spin between two offers of the core to whoever waits for it.
+/// Turns of a spin between two yields of the core.
 const TURNS: u32 = 64;
 
-/// Spins until something holds, for [`SPIN`] at the most. On a core that others wait for, the one that would make it hold may be
-/// among them: so the core is offered again and again, at once where there is no other.
+/// Spins until `holds` is true, for [`SPIN`] at most. The thread that would make it true may wait for this core. So the
+/// spin yields the core regularly, and on a machine with one core in every turn.
 fn spin_until(holds: impl Fn() -> bool) {
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -48,19 +49,19 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Commands in order. Applications, which are large and most of all, lie in a vector of their own, run where they lie
-/// and are dropped together.
+/// Commands in order. Applications are large, and most commands are applications. They lie in a vector of their own,
+/// run in place, and are dropped together.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// `None` stands for the next of `applies`.
     order: Vec<Option<Command>>,
     applies: Vec<Apply>,
-    /// How many of each have been handed out.
+    /// How many of each kind have been handed out.
     passed: usize,
     applies_passed: usize,
 }
 
-/// What to run next.
+/// The next entry of a batch.
 pub(crate) enum Next<'a> {
     Apply(&'a mut Apply),
     Command(Command),
@@ -86,7 +87,7 @@ impl Batch {
         self.applies.push(a);
     }
 
-    /// Hands out the next command; after the last one the batch can be filled anew.
+    /// Hands out the next command. After the last one the batch can be filled anew.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Next<'_>> {
         let Some(next) = self.order.get_mut(self.passed) else {
@@ -103,13 +104,13 @@ impl Batch {
         self.applies.get_mut(self.applies_passed - 1).map(Next::Apply)
     }
 
-    /// Appends a batch of which none was handed out.
+    /// Appends a batch that has handed out nothing.
     pub(crate) fn append(&mut self, other: &mut Batch) {
         self.order.append(&mut other.order);
         self.applies.append(&mut other.applies);
     }
 
-    /// Tells the tensors that each command uses, and whether they end with it, in a batch of which none was handed out.
+    /// Tells the tensors that each command uses, and whether they end with it. The batch must have handed out nothing.
     pub(crate) fn uses(&self, mut tell: impl FnMut(&[(TensorId, Use)])) {
         let mut applies = self.applies.iter();
         for c in &self.order {
@@ -129,7 +130,7 @@ impl Batch {
         }
     }
 
-    /// Answers whoever waits for these commands, without running them.
+    /// Refuses all commands: callers that wait for them get this error.
     pub(crate) fn refuse(self, e: impl Fn() -> Error) {
         self.order.into_iter().flatten().for_each(|c| c.refuse(&e));
         self.applies.into_iter().filter_map(|a| a.done).for_each(|(reply, _)| reply.send(Err(e())));
@@ -138,7 +139,7 @@ impl Batch {
 
 struct Inner {
     batch: Batch,
-    /// Bytes of data that wait to be put, those that the worker took included.
+    /// Bytes of queued data, including the data that the worker took and has not put yet.
     put_bytes: usize,
     worker_parked: bool,
     producers_parked: usize,
@@ -148,14 +149,14 @@ struct Inner {
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     capacity: usize,
-    /// The most bytes of data that wait to be put, unless it is one piece of data alone.
+    /// The most bytes of queued data. A single larger piece may still enter alone.
     most_put_bytes: usize,
     /// Mirrors `batch.len()`, so that the worker can spin without the lock.
     len: AtomicUsize,
     for_worker: Condvar,
     for_producers: Condvar,
     fork_generation: usize,
-    /// For a wait that is put off.
+    /// For a wait that is postponed.
     own: Weak<Queue>,
 }
 
@@ -179,7 +180,7 @@ impl Queue {
         })
     }
 
-    /// Appends a command; waits while the queue is full. Errors: Closed after close, or in a forked child.
+    /// Appends a command. Waits while the queue is full. Errors: Closed after close, or in a forked child.
     pub(crate) fn push(&self, command: Command) -> Result<()> {
         let mut q = self.room()?;
         q.batch.push(command);
@@ -196,8 +197,8 @@ impl Queue {
         Ok(())
     }
 
-    /// As [`Queue::push`] for a command that brings data of so many bytes, which stay the queue's until
-    /// [`Queue::end_put`]: waits while too many are.
+    /// As [`Queue::push`], for a command with data of so many bytes. The bytes count until [`Queue::end_put`]. Waits
+    /// while too many bytes count.
     pub(crate) fn push_put(&self, command: Command, bytes: usize) -> Result<()> {
         let mut q = self.room_for(bytes)?;
         q.put_bytes += bytes;
@@ -220,7 +221,7 @@ impl Queue {
         self.room_for(0)
     }
 
-    /// As [`Queue::room`], with data of so many bytes.
+    /// As [`Queue::room`], for a command with data of so many bytes.
     fn room_for(&self, bytes: usize) -> Result<MutexGuard<'_, Inner>> {
         if self.fork_generation != fork::generation() {
             return Err(forked());
@@ -244,7 +245,7 @@ impl Queue {
         Ok(q)
     }
 
-    /// True if a command with so many bytes of data is to wait.
+    /// True if a command with so many bytes of data has to wait.
     fn is_full(&self, q: &Inner, bytes: usize) -> bool {
         let has_too_much = bytes > 0 && q.put_bytes > 0 && q.put_bytes.saturating_add(bytes) > self.most_put_bytes;
         q.batch.len() >= self.capacity || has_too_much
@@ -263,7 +264,7 @@ impl Queue {
         q
     }
 
-    /// Appends a delete without waiting for room; ignored after close and in a forked child.
+    /// Appends a delete without waiting for room. Does nothing after close and in a forked child.
     pub(crate) fn push_delete(&self, command: Command) {
         if self.fork_generation == fork::generation() {
             let mut q = lock(&self.inner);
@@ -274,7 +275,7 @@ impl Queue {
         }
     }
 
-    /// Tells the worker of what was appended.
+    /// Wakes the worker after an append.
     fn appended(&self, mut q: MutexGuard<'_, Inner>) {
         self.len.store(q.batch.len(), Ordering::Release);
         let wake = std::mem::take(&mut q.worker_parked);
@@ -284,7 +285,8 @@ impl Queue {
         }
     }
 
-    /// Takes all commands, waiting for at least one; `batch` must be empty. After close the rest is handed out once.
+    /// Takes all commands, and waits for at least one. `batch` must be empty. After close the remaining commands come
+    /// once.
     pub(crate) fn take(&self, batch: &mut Batch) {
         spin_until(|| self.len.load(Ordering::Acquire) > 0);
         let mut q = lock(&self.inner);
@@ -311,7 +313,7 @@ impl Queue {
         }
     }
 
-    /// Refuses commands from now on and returns those that still wait.
+    /// Refuses commands from now on, and returns those that still wait.
     pub(crate) fn close(&self, why: &str) -> Batch {
         let mut q = lock(&self.inner);
         q.closed.get_or_insert_with(|| why.to_owned());
@@ -346,7 +348,7 @@ struct Slot<T> {
     changed: Condvar,
 }
 
-/// The worker's end of an answer. Dropping it unsent answers with an error, so that no waiter hangs.
+/// The worker's end of an answer. Dropping it unsent answers with an error, so that no caller waits forever.
 pub(crate) struct Reply<T>(Option<Arc<Slot<T>>>);
 
 /// The caller's end of an answer.
@@ -380,7 +382,7 @@ impl<T> Drop for Reply<T> {
 }
 
 impl<T: Send> Answer<T> {
-    /// Waits for the answer. Errors: the answer's; that of an interrupted wait, see [`interrupt`].
+    /// Waits for the answer. Errors: the answer's; the error of an interrupted wait, see [`interrupt`].
     pub(crate) fn wait(self) -> Result<T> {
         if self.0.ready.load(Ordering::Acquire) { self.value() } else { interrupt::aside(|| self.value()) }
     }
@@ -403,7 +405,7 @@ impl<T: Send> Answer<T> {
     }
 }
 
-/// Counts forks of this process: a worker thread does not survive one, so its channels must not be used after it.
+/// Counts forks of this process. A worker thread does not survive a fork, so its channels must not be used after one.
 mod fork {
     use std::sync::Once;
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -10,7 +10,7 @@ use super::simulation::{CommandStream, StreamCommand};
 use super::worker::Worker;
 
 impl Worker {
-    /// Starts a recording with what is there already.
+    /// Starts a recording with the tensors that exist.
     pub(super) fn start_recording(&mut self) {
         let mut ids: Vec<TensorId> = self.table.tensors().copied().collect();
         ids.sort_unstable();
@@ -25,11 +25,11 @@ impl Worker {
             });
             first.entry(s.storage).or_insert(id.0);
         }
-        self.recording = Some(stream);
+        self.figures.recording = Some(stream);
     }
 
     pub(super) fn record_command(&mut self, c: &Command) {
-        let Some(stream) = &mut self.recording else { return };
+        let Some(stream) = &mut self.figures.recording else { return };
         stream.commands.push(match c {
             Command::Delete { id } if self.table.kept(id).is_some() => StreamCommand::Delete { id: id.0 },
             Command::DropValue { id } => StreamCommand::DropValue { id: id.0 },
@@ -44,14 +44,14 @@ impl Worker {
     }
 
     pub(super) fn record_put(&mut self, id: TensorId) {
-        let (Some(stream), Some(s)) = (&mut self.recording, self.table.kept(&id)) else { return };
+        let (Some(stream), Some(s)) = (&mut self.figures.recording, self.table.kept(&id)) else { return };
         let storage = &self.table[s.storage];
         stream.commands.push(StreamCommand::Put { id: id.0, bytes: storage.bytes, kind: storage.kind });
     }
 
     /// Records an application that succeeded, before its dying inputs are deleted.
     pub(super) fn record_apply(&mut self, a: &Apply) {
-        if self.recording.is_none() {
+        if self.figures.recording.is_none() {
             return;
         }
         let Ok(x) = self.inputs_of(a) else { return };
@@ -73,11 +73,11 @@ impl Worker {
                 y: a.y.iter().zip(&a.facts).map(|(id, f)| (id.0, f.bytes())).collect(),
                 overwrite: self.overwrite(&a.op).iter().filter(whole).copied().collect(),
                 scratch_bytes: self.scratch_bytes(&a.op, &x, a.workspace_bytes),
-                repeatable: a.op.repeatable(),
-                cost_ns: self.last_run_ns,
+                repeatable: !a.makes_leaves(),
+                cost_ns: self.running.last_ns,
             }
         };
-        if let Some(stream) = &mut self.recording {
+        if let Some(stream) = &mut self.figures.recording {
             stream.commands.push(command);
         }
     }

@@ -1,5 +1,5 @@
-//! Bringing evicted storages back: producers run again through the same `run` as the first time. `sweep.rs` says in which
-//! order.
+//! Recomputation of evicted storages. Producers run again through the same `run` as the first time. `sweep.rs` chooses
+//! the order.
 
 use remat_ops::OpRef;
 use remat_types::{BudgetShortfall, Error, ErrorKind, Fact, SmallVec};
@@ -13,36 +13,36 @@ use super::worker::Worker;
 use crate::report::Kind;
 use remat_device::Block;
 
-/// Whether a storage's bytes are worth keeping is looked for among so many storages that are made of it.
+/// The search for a named, evicted storage that depends on some bytes visits at most so many storages.
 const LED_TO_MAX: usize = 64;
 
-/// An input of a recipe that runs again is pinned by the sweep, and by the run.
+/// The sweep pins the inputs of a recipe that runs again, and so does the run.
 const REPLAY_PINS: u32 = 2;
 
 /// How a recipe runs again.
 #[derive(Default)]
 pub(super) struct ReplayOptions {
-    /// Where its outputs go, as far as that is planned.
+    /// Offsets of its outputs, where the plan has them.
     pub(super) offsets: SmallVec<[Option<usize>; 2]>,
     /// The input whose bytes its output takes.
     pub(super) in_place: Option<usize>,
     pub(super) scratch_at: Option<usize>,
-    /// Its outputs are kept until the plan frees them; what exists already is written again, as it is.
+    /// The plan frees its outputs. Outputs that exist already are written again in place.
     pub(super) is_planned: bool,
 }
 
-/// Where the outputs of a recipe that runs again go.
+/// The storages for the outputs of a recipe that runs again.
 #[derive(Default)]
 struct Targets {
     y: SmallVec<[StorageId; 2]>,
-    /// Those that nothing needs.
+    /// The storages that nothing needs.
     scratch: SmallVec<[StorageId; 2]>,
-    /// Offsets, as far as they are planned.
+    /// Offsets, where they are planned.
     placing: SmallVec<[(StorageId, usize); 2]>,
 }
 
 impl Worker {
-    /// Makes every input resident and pins it; [`Worker::unpin`] releases them. Errors leave nothing pinned.
+    /// Makes every input resident and pins it. [`Worker::unpin`] releases them. On an error nothing stays pinned.
     pub(super) fn pin_inputs(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
         if self.eviction.is_canonical() {
             return self.pin_in_turn(x);
@@ -52,7 +52,7 @@ impl Worker {
         let missing = |w: &Worker| -> SmallVec<[StorageId; 4]> {
             x.iter().map(|s| s.storage).filter(|s| !w.table.is_resident(*s)).collect()
         };
-        // Pins keep what was made, so a second round is needed only for what an error elsewhere took.
+        // Pins keep recomputed inputs. A second round is needed only if an error elsewhere freed one.
         loop {
             let missing = missing(self);
             if missing.is_empty() {
@@ -65,8 +65,8 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::pin_inputs`], one after the other: while one is made, those that come later may go, though it be made of
-    /// them. So no more bytes are held than [`Worker::bytes_from_nothing`] counts.
+    /// As [`Worker::pin_inputs`], one input after the other. While one is recomputed, later ones may be evicted, even
+    /// if it depends on them. So no more bytes are held than [`Worker::bytes_from_nothing`] counts.
     fn pin_in_turn(&mut self, x: &[Input]) -> std::result::Result<(), OpFailure> {
         let mut order = self.turns(x, self.first_of(x));
         order.iter().for_each(|id| self.table[*id].wanted += 1);
@@ -76,7 +76,7 @@ impl Worker {
             order.into_iter().for_each(|id| self.free_if_unused(id));
             return held;
         }
-        // As often as they are named, and with them what cannot be made again.
+        // Pins each input as often as it occurs, and leaves too.
         x.iter().for_each(|s| {
             let named = order.iter().filter(|id| **id == s.storage).count();
             let wanted = x.iter().filter(|o| o.storage == s.storage).count();
@@ -94,7 +94,7 @@ impl Worker {
         self.eviction.begin_reading(x.iter().map(|s| s.storage));
     }
 
-    /// Waits for inputs that are on their way back from the spill file; one whose copy failed has no bytes then.
+    /// Waits for inputs that are on their way back from the spill file. An input whose copy failed has no bytes then.
     pub(super) fn wait_arrivals(&mut self, x: &[Input]) {
         if self.has_in_flight() {
             x.iter().for_each(|s| self.wait_arrival(s.storage));
@@ -115,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Frees a storage's bytes, or the storage, if nothing needs them.
+    /// Frees a storage's bytes, or the whole storage, if nothing needs them.
     pub(super) fn free_if_unused(&mut self, id: StorageId) {
         let Some(s) = self.table.storage(id) else { return };
         if s.held_by() != HeldBy::Nobody {
@@ -124,7 +124,7 @@ impl Worker {
         if s.readers.is_empty() {
             self.destroy(id);
         } else if s.recipe.is_some() && !self.schedule.is_acting() {
-            // A sweep of the worker changes nothing in the schedule, whose sweeps release what they no longer need.
+            // A sweep of the worker changes nothing in the schedule. The schedule's own sweeps release storages.
             if self.work.nested == 0 {
                 self.release_in_schedule(id);
             }
@@ -139,17 +139,17 @@ impl Worker {
         }
     }
 
-    /// True if something that is named and evicted is made of this storage: its bytes are worth more than their room, until
-    /// the policy says otherwise.
+    /// True if a named and evicted storage depends on this one. Its bytes are then worth their room until the policy
+    /// decides otherwise.
     fn leads_to_evicted(&self, id: StorageId) -> bool {
-        // A plan knows itself what it keeps.
+        // A plan decides by itself what it keeps.
         if !self.eviction.has_evicted() || self.step_planner.is_following() {
             return false;
         }
         self.leads_to(id, |y| !self.table.is_resident(y))
     }
 
-    /// True if something that is named and `is_missing` is made of this storage, by what is missing too.
+    /// True if a named storage that `is_missing` depends on this one, directly or through missing storages.
     pub(super) fn leads_to(&self, id: StorageId, is_missing: impl Fn(StorageId) -> bool) -> bool {
         let mut seen: SmallVec<[StorageId; 16]> = SmallVec::new();
         seen.push(id);
@@ -165,7 +165,7 @@ impl Worker {
                     return true;
                 }
                 if seen.len() == LED_TO_MAX {
-                    // Too many to look through: bytes that may be worth nothing are the first to go anyway.
+                    // Too many to visit. Bytes that may be worthless are evicted first anyway.
                     return true;
                 }
                 seen.push(y);
@@ -174,18 +174,18 @@ impl Worker {
         false
     }
 
-    /// A budget error of a command on `x`, with `extra` bytes beside them of which an output may take `in_place` from an input,
-    /// told what depends on the program alone: what the command needs at once, and what suffices where nothing is there but
-    /// what cannot be made again.
+    /// Adds figures to a budget error of a command on `x`. The command takes `extra` bytes beside its inputs, and an
+    /// output may take `in_place` of them from an input. The figures depend on the program alone: the bytes that the
+    /// command needs at once, and the bytes that suffice if only leaves are resident.
     pub(super) fn with_bounds(&self, stop: OpFailure, x: &[Input], extra: usize, in_place: usize) -> OpFailure {
         let OpFailure::Own(e) = stop else { return stop };
-        // Where the work was too much, it is not the bytes that do not suffice.
+        // If the work was too much, the bytes are not the reason.
         let Some(s) = e.shortfall().filter(|s| s.recompute_limit.is_none()) else { return e.into() };
         let fixed = self.table.fixed_bytes();
         let at_once = self.evictable_bytes(x) + extra - in_place;
         let told = Error::budget(BudgetShortfall {
             least_bytes: (fixed + at_once).saturating_sub(self.staging_bytes()),
-            // A budget that was refused does not suffice, whatever the bound says.
+            // A refused budget does not suffice, whatever the bound says.
             smallest_feasible_bytes: (fixed + self.bytes_from_nothing(x, extra))
                 .max(s.budget_bytes.saturating_add(self.alignment().bytes())),
             ..s.clone()
@@ -193,13 +193,13 @@ impl Worker {
         OpFailure::Own(told.located_as(&e))
     }
 
-    /// Bytes of loaders' batches, which give way.
+    /// Bytes of data loaders' batches, which give way.
     pub(super) fn staging_bytes(&self) -> usize {
         let staging = self.table.storages().filter(|(_, s)| s.kind == Kind::Staging);
         staging.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum()
     }
 
-    /// Bytes of the distinct storages among `x` that can be made again.
+    /// Bytes of the distinct storages among `x` that can be recomputed.
     pub(super) fn evictable_bytes(&self, x: &[Input]) -> usize {
         let mut all: SmallVec<[StorageId; 8]> = x.iter().map(|s| s.storage).collect();
         all.sort_unstable_by_key(|id| id.raw());
@@ -208,7 +208,7 @@ impl Worker {
         recipes.map(|s| self.alignment().pad(s.bytes)).sum()
     }
 
-    /// Marks the inputs of a recipe as wanted, or takes the mark back.
+    /// Marks the inputs of a recipe as wanted, or removes the mark.
     pub(super) fn want(&mut self, recipe: RecipeId, by: i32) {
         let x: SmallVec<[StorageId; 4]> = self.table[recipe].x.iter().map(|s| s.storage).collect();
         match by > 0 {
@@ -247,8 +247,8 @@ impl Worker {
         t
     }
 
-    /// For each output of a recipe that runs again, the input whose bytes it takes: what the plan says, or one that was
-    /// made for this recipe alone.
+    /// For each output of a recipe that runs again, the input whose bytes it takes: the plan's choice, or an input that
+    /// was recomputed for this recipe alone.
     fn takes(
         &self,
         op: &OpRef,
@@ -265,14 +265,15 @@ impl Worker {
         }
         for &(i, j) in self.overwrite(op) {
             let is_free = i < x.len() && j < y.len() && donated_from[j].is_none() && !donated_from.contains(&Some(i));
-            // The log's sizes assume that the output takes the input's bytes, also where nothing reads the output any more.
+            // The log's sizes assume that the output takes the input's bytes, even if nothing reads the output any
+            // more.
             let is_for_nothing = scratch.contains(&y[j]) && !self.schedule.is_acting();
             if !is_free || is_for_nothing || !self.is_whole(x, i, &facts[j]) {
                 continue;
             }
             let s = &self.table[x[i].storage];
             let may_go = s.recipe.is_some() && !s.pinned_by_plan && s.handles == 0 && s.pins == REPLAY_PINS;
-            // What is to be read again is made again where there is no other room.
+            // Without other room the output takes an input that will be read again. That input is recomputed later.
             let goes = match self.schedule.is_acting() {
                 true => self.schedule.gives(x[i].storage),
                 false => s.wanted == 1 || !self.has_room_beside_pinned(&facts[j]),
@@ -284,7 +285,7 @@ impl Worker {
         donated_from
     }
 
-    /// True if a result fits beside all that must stay while a recipe runs again.
+    /// True if an output fits beside everything that must stay while a recipe runs again.
     fn has_room_beside_pinned(&self, y: &Fact) -> bool {
         let (capacity, need) = (self.memory.arena().capacity(), self.alignment().pad(y.bytes()));
         if self.memory.arena().in_use() + need <= capacity {
@@ -295,9 +296,11 @@ impl Worker {
         self.memory.arena().in_use() - evictable + need <= capacity
     }
 
-    /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch.
+    /// Runs a recipe whose inputs are resident. Outputs that exist already, or that nothing needs, go to scratch
+    /// memory.
     ///
-    /// Under another budget, or with less around it, what did not fit may fit. Any other failure is the recipe's for good.
+    /// A budget error is not kept: the recipe may fit under another budget, or beside fewer bytes. Any other failure is
+    /// permanent.
     pub(super) fn rerun_as(&mut self, id: RecipeId, again: &ReplayOptions) -> std::result::Result<(), OpFailure> {
         let r = &self.table[id];
         let (op, x, facts, slots) = (r.op.clone(), r.x.clone(), r.facts.clone(), r.y.clone());
@@ -338,10 +341,10 @@ impl Worker {
             s.last_use_ns = self.now_ns;
         }
         if result.is_err() {
-            // What was placed but not computed must not be read.
+            // Outputs that were placed but not computed must not be read.
             y.iter().filter(|s| !scratch.contains(s)).for_each(|s| self.unplace(*s));
         }
-        // A sibling that came back as well stays only if something may read it.
+        // A sibling that was recomputed as well stays only if something may read it.
         y.iter().filter(|s| !scratch.contains(s)).for_each(|s| self.free_if_unused(*s));
         scratch.into_iter().for_each(|s| self.destroy(s));
         self.unpin(&x);

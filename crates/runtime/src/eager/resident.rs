@@ -1,5 +1,5 @@
-//! Constants of compiled programs on a device whose kernels do not read the host's memory: one tensor for each executable that somebody runs
-//! there.
+//! Constants of compiled programs on a device whose kernels do not read the host's memory: one tensor for each
+//! executable in use there.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -9,13 +9,15 @@ use super::channel::Channel;
 use super::handle::{Handle, WeakHandle};
 use crate::executable::Executable;
 
-/// What is there. Weak, for the device must not keep itself open: whoever runs an executable keeps its constants.
+/// The resident constants. The references are weak, since the device must not keep itself open. The users of an
+/// executable keep its constants.
 #[derive(Default)]
 pub(super) struct Residents(Mutex<Vec<(Weak<Executable>, WeakHandle)>>);
 
 impl Channel {
-    /// The constants of an executable on this device, put there if they are not: one more input of its runs, after the states. `None` where
-    /// there are none, or the kernels read the host's. Errors: those of [`Channel::put`].
+    /// The constants of an executable on this device. They are put there if they are missing. Runs take them as one
+    /// more input, after the states. `None` if there are none, or if the kernels read the host's memory. Errors: those
+    /// of [`Channel::put`].
     pub(crate) fn resident_constants(&self, exe: &Arc<Executable>) -> Result<Option<Handle>> {
         if !self.shared.kernels.holds_constants() {
             return Ok(None);

@@ -1,11 +1,12 @@
-//! Copies of storages in a file: where a plan says that they cost less than making the bytes again.
+//! Copies of storages in a file. A plan makes them where they cost less than recomputation.
 //!
-//! A copy is something that a storage has beside its bytes and its recipe. It goes out, is there, and comes back while
-//! commands run; whoever reads what comes back, or moves bytes or gives them away, waits for it first ([`Worker::land`]).
-//! What was let go and has a copy is read back when somebody needs it, planned or not.
+//! A storage may have a copy beside its bytes and its recipe. The copy leaves, lies in the file and arrives while
+//! commands run. A command that reads an arriving storage, moves bytes or gives them away waits for the copy first
+//! ([`Worker::wait_copies_of`]). A freed storage with a copy is read back when a command needs it, whether that was
+//! planned or not.
 //!
-//! Only what has a recipe is copied, so a file that fails loses nothing: what it held is made again, and from then on
-//! nothing is copied any more.
+//! Only storages with recipes are copied. So a file that fails loses nothing: its contents are recomputed, and no more
+//! copies are made.
 
 use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, ErrorKind, Result};
@@ -20,7 +21,7 @@ use remat_device::End;
 use remat_device::FileCopy;
 use remat_device::spill::BLOCK_BYTES;
 
-/// Where a storage's copy is.
+/// The place of a storage's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copied {
     number: u32,
@@ -42,12 +43,12 @@ struct Taken {
     number: u32,
 }
 
-/// What a copy takes of the file.
+/// The bytes of a copy in the file.
 fn file_bytes(bytes: usize) -> u64 {
     bytes.next_multiple_of(BLOCK_BYTES) as u64
 }
 
-/// Ranges of the file that hold copies, in order. There are few at a time.
+/// Ranges of the file that hold copies, in order. There are few at any time.
 #[derive(Debug, Default)]
 struct Slots {
     taken: Vec<Taken>,
@@ -78,7 +79,7 @@ impl Slots {
         self.taken.iter().find(|t| t.number == number).map(|t| t.at)
     }
 
-    /// Ends a copy; how many bytes it had.
+    /// Ends a copy, and gives its bytes.
     fn give_back(&mut self, number: u32) -> u64 {
         let bytes = self.taken.iter().find(|t| t.number == number).map_or(0, |t| t.bytes);
         self.taken.retain(|t| t.number != number);
@@ -95,19 +96,19 @@ pub(super) struct Spills {
     slots: Slots,
     /// Storages with a copy that was not waited for.
     in_flight: Vec<StorageId>,
-    /// Why nothing is copied any more.
+    /// The reason that no more copies are made.
     failure: Option<Error>,
-    /// Plans that copy were let go for that.
+    /// The plans that make copies were dropped because of that.
     has_given_up: bool,
 }
 
 impl Spills {
-    /// How much of the file is used, if there is one.
+    /// The use of the file, if there is one.
     pub(super) fn used(&self) -> Option<MemoryUse> {
         self.is_open.then_some(self.used)
     }
 
-    /// Why nothing is copied to the file any more.
+    /// The reason that no more copies are made.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
@@ -126,16 +127,16 @@ impl Worker {
         Ok(())
     }
 
-    /// What plans may count on: zero if there is no file, or none any more.
+    /// The rates that plans may assume: zero if there is no file, or if it has failed.
     pub(super) fn spill_rates(&self) -> SpillRates {
         let to = self.options.spill.as_ref().filter(|_| self.spills.is_open && self.spills.failure.is_none());
         let Some(to) = to else { return SpillRates::default() };
-        // A plan that must not depend on the clock counts on what was stated.
+        // A plan that must not depend on the clock assumes the stated rates.
         let seen = self.launcher.spill_rates().filter(|_| self.step_planner.planning() != Planning::AtOnce);
         seen.unwrap_or_else(|| to.rates())
     }
 
-    /// True once after the file has failed: plans that copy are of no use any more.
+    /// True once after the file has failed: plans that make copies are useless then.
     pub(super) fn gives_up_spilling(&mut self) -> bool {
         self.spills.failure.is_some() && !std::mem::replace(&mut self.spills.has_given_up, true)
     }
@@ -144,7 +145,7 @@ impl Worker {
         self.spills.failure.is_none() && self.table[id].copied.is_some()
     }
 
-    /// Begins to copy a storage out, if its bytes are there and can be made again.
+    /// Begins to copy a storage out, if it is resident and has a recipe.
     pub(super) fn spill(&mut self, chain: &[Local]) {
         let of = |l: &Local| self.step_planner.storage_of(*l);
         let Some(id) = chain.iter().filter_map(of).find(|id| self.table.is_resident(*id)) else { return };
@@ -161,7 +162,7 @@ impl Worker {
         self.table[id].copied = Some(Copied { number, way: Way::Leaving });
         self.spills.in_flight.push(id);
         match self.launcher.device().copy_out(FileCopy { number: number as usize, at, bytes, file_at: slot.at }) {
-            Ok(()) => self.stats.spilled_bytes += bytes as u64,
+            Ok(()) => self.figures.stats.spilled_bytes += bytes as u64,
             Err(e) => {
                 self.spills.failure.get_or_insert(e);
                 self.drop_copy(id);
@@ -169,7 +170,8 @@ impl Worker {
         }
     }
 
-    /// Begins to copy a storage back to where the plan says. Whatever stands in the way, it is read when it is needed.
+    /// Begins to copy a storage back to the offset of the plan. If that is not possible, the storage is read when it is
+    /// needed.
     pub(super) fn fetch_back(&mut self, chain: &[Local], at: usize) {
         let of = |l: &Local| self.step_planner.storage_of(*l);
         let Some(id) = chain.iter().filter_map(of).find(|id| self.has_copy(*id)) else { return };
@@ -182,11 +184,11 @@ impl Worker {
                 self.begin_arrival(id);
                 self.table[id].pinned_by_plan = true;
             }
-            None => self.stats.misplaced += 1,
+            None => self.figures.stats.misplaced += 1,
         }
     }
 
-    /// Reads a storage back that was let go, and waits for it. False if it has no copy, or the file fails.
+    /// Reads a freed storage back, and waits for it. False if it has no copy, or if the file fails.
     pub(super) fn restore(&mut self, id: StorageId) -> std::result::Result<bool, OpFailure> {
         if !self.has_copy(id) || self.table.is_resident(id) {
             return Ok(false);
@@ -197,7 +199,7 @@ impl Worker {
         Ok(self.table.is_resident(id))
     }
 
-    /// Begins to copy back what has its bytes since this moment.
+    /// Begins the copy back to a storage that was placed just now.
     fn begin_arrival(&mut self, id: StorageId) {
         let s = &mut self.table[id];
         let Some(copied) = &mut s.copied else { return };
@@ -209,7 +211,7 @@ impl Worker {
             None => Err(Error::new(ErrorKind::Internal, format!("copy {number} has no place in the file"))),
         };
         match begun {
-            Ok(()) => self.stats.fetched_bytes += bytes as u64,
+            Ok(()) => self.figures.stats.fetched_bytes += bytes as u64,
             Err(e) => {
                 self.spills.failure.get_or_insert(e);
                 self.wait_copies_of(id);
@@ -217,15 +219,15 @@ impl Worker {
         }
     }
 
-    /// Waits for a storage that is on its way back; what is on its way out can be read.
+    /// Waits for a storage that is on its way back. A storage on its way out can be read.
     pub(super) fn wait_arrival(&mut self, id: StorageId) {
         if self.table[id].copied.is_some_and(|c| c.way == Way::Arriving) {
             self.wait_copies_of(id);
         }
     }
 
-    /// Waits for the copy of a storage, if one is under way. Where the file fails the storage is as if it had had none: what
-    /// was to come back is not there.
+    /// Waits for the copy of a storage, if one is in flight. If the file fails, the storage loses its copy. A storage
+    /// that was on its way back then has no bytes.
     pub(super) fn wait_copies_of(&mut self, id: StorageId) {
         let Some(copied) = &mut self.table[id].copied else { return };
         if copied.way == Way::There {
@@ -235,7 +237,7 @@ impl Worker {
         self.spills.in_flight.retain(|f| *f != id);
         let begin = std::time::Instant::now();
         let result = self.launcher.device().wait_copy(number as usize);
-        self.stats.spill_wait_ns += begin.elapsed().as_nanos() as u64;
+        self.figures.stats.spill_wait_ns += begin.elapsed().as_nanos() as u64;
         if let Err(e) = result {
             self.spills.failure.get_or_insert(e);
         }
@@ -252,7 +254,7 @@ impl Worker {
         !self.spills.in_flight.is_empty()
     }
 
-    /// Waits for all copies: whatever has bytes may move.
+    /// Waits for all copies, since any storage may move.
     pub(super) fn wait_copies(&mut self) {
         while let Some(&id) = self.spills.in_flight.last() {
             self.wait_copies_of(id);
@@ -274,7 +276,7 @@ impl Worker {
         copied.into_iter().for_each(|id| self.drop_copy(id));
     }
 
-    /// Errors: what holds between commands and does not.
+    /// Errors: an invariant of copies that does not hold between commands.
     pub(super) fn verify_copies(&self) -> std::result::Result<(), String> {
         let mut count = 0;
         for (id, s) in self.table.storages() {

@@ -1,4 +1,4 @@
-//! Whose command runs, in which of that caller's steps, and what failed in it of which nobody was told.
+//! The caller of the running command, its steps, and the failures in them that no call has reported.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Steps {
         &self.failures
     }
 
-    /// Who asked for the running command.
+    /// The caller of the running command.
     pub(super) fn caller(&self) -> Caller {
         self.caller
     }
@@ -48,7 +48,7 @@ impl Worker {
         self.record_failure_of(e, self.steps.caller, self.steps.number())
     }
 
-    /// Notes a failure of a caller's command in that caller's step of this number.
+    /// Notes a failure of a caller's command, in the caller's step of this number.
     pub(super) fn record_failure_of(&mut self, e: Error, caller: Caller, step: u64) -> Arc<Failure> {
         self.abandon();
         let f = Failure::new(e, caller, step);
@@ -57,8 +57,9 @@ impl Worker {
         f
     }
 
-    /// What failed in the present step of the running command's caller, unless somebody was told. What an asynchronous device has
-    /// not told yet keeps updates from being made there, by their gate; several ranks must know before they agree.
+    /// The unreported failure in the present step of the running command's caller. An asynchronous device may know of
+    /// further ones; its gate keeps updates from being made then. Several ranks must know before they agree, so they
+    /// wait for the device.
     pub(super) fn failure_of_step(&mut self) -> Option<Arc<Failure>> {
         let (caller, step) = (self.steps.caller, self.steps.number());
         if let Some(f) = self.steps.failures.of_step(caller, step) {
@@ -71,12 +72,13 @@ impl Worker {
         Some(self.record_failure(e.context("an operation of this step failed")))
     }
 
-    /// The failure that tells of what was held back for `cause`: that one itself, or a new one if somebody was told of it.
+    /// The failure that reports an update held back for `cause`: `cause` itself, or a new one if `cause` was reported
+    /// before.
     pub(super) fn hold_back(&mut self, cause: Arc<Failure>, what: HeldBack) -> Arc<Failure> {
         self.hold_back_of(cause, what, self.steps.caller, self.steps.number())
     }
 
-    /// As [`Worker::hold_back`], of a caller's step of this number.
+    /// As [`Worker::hold_back`], for a caller's step of this number.
     pub(super) fn hold_back_of(
         &mut self,
         cause: Arc<Failure>,

@@ -1,12 +1,14 @@
-//! In which order evicted storages are made again: a sweep.
+//! A sweep: the order in which evicted storages are recomputed.
 //!
-//! To make some storages, their evicted ancestors are collected once, as a set, and run in the order in which the program
-//! first ran them: what two of them share is made once. What a sweep has yet to read is *wanted*, and goes last. What was
-//! given up all the same is made by a sweep of its own over *its* evicted ancestors, while the inputs that come before it
-//! in turn are pinned. So a step of n operators that share what they read takes about n launches, where walking down from
-//! each input anew takes a number that grows exponentially with the depth of the sharing.
+//! To recompute some storages, a sweep collects their evicted ancestors once, as a set. It runs them in the order in
+//! which the program first ran them, so a shared ancestor runs once. Storages that a sweep has yet to read are
+//! *wanted*, and are evicted last. If one is evicted all the same, a nested sweep over *its* evicted ancestors
+//! recomputes it, while the inputs before it in turn are pinned. So a step of n operators that share inputs takes about
+//! n launches. Recomputing each input by itself would take a number of launches that grows exponentially with the depth
+//! of the sharing.
 //!
-//! Launches are counted and limited (`work.rs`): in too little memory a sweep makes the same storages over and over.
+//! Launches are counted and limited (`work.rs`): with too little memory a sweep recomputes the same storages over and
+//! over.
 
 use remat_types::{Error, ErrorKind, SmallVec};
 use rustc_hash::FxHashMap;
@@ -15,7 +17,7 @@ use super::failure::OpFailure;
 use super::memory::table::{RecipeId, StorageId};
 use super::worker::Worker;
 
-/// Sweeps within sweeps; more are too much work in any case, and each takes the thread's stack.
+/// The most nested sweeps. More would be too much work in any case, and each takes the thread's stack.
 pub(super) const NESTED_MAX: u32 = 128;
 
 /// A recipe of a sweep, with the evicted outputs for which it runs.
@@ -25,8 +27,8 @@ pub(super) struct Run {
 }
 
 impl Worker {
-    /// Makes evicted storages resident; the caller pins what must stay. Errors: Budget if memory, or the limit of the work,
-    /// does not suffice; whatever keeps a producer from running.
+    /// Makes evicted storages resident. The caller pins those that must stay. Errors: Budget if memory or the limit of
+    /// work does not suffice; the failure of a producer.
     pub(super) fn sweep(&mut self, roots: &[StorageId]) -> std::result::Result<(), OpFailure> {
         if self.work.nested == NESTED_MAX {
             return Err(self.too_much_work());
@@ -36,7 +38,7 @@ impl Worker {
         }
         let is_there = |id: StorageId| self.table.is_resident(id) || self.has_copy(id);
         let order = self.missing_ancestors(roots, is_there)?;
-        // The first to run lies on top.
+        // Inputs are wanted in reverse order, so that those of the first run lie on top.
         order.iter().rev().for_each(|r| self.want(r.recipe, 1));
         self.work.nested += 1;
         let mut result = Ok(());
@@ -51,7 +53,7 @@ impl Worker {
         result
     }
 
-    /// Runs one recipe of a sweep, unless what is needed of its outputs is there, and takes the marks from its inputs.
+    /// Runs one recipe of a sweep, unless its needed outputs are resident, and removes the marks from its inputs.
     pub(super) fn run_in_sweep(
         &mut self,
         recipe: RecipeId,
@@ -72,21 +74,21 @@ impl Worker {
             result = self.begin_replay().and_then(|()| self.rerun(recipe));
             order.iter().for_each(|id| self.table[*id].pins -= 1);
         }
-        // Settles what was held, too: it is among the inputs.
+        // This also settles the inputs that were held.
         self.want(recipe, -1);
         result
     }
 
-    /// Makes storages resident and pins them, one after the other. Errors leave none pinned.
+    /// Makes storages resident and pins them, one after the other. On an error none stays pinned.
     pub(super) fn hold_in_turn(&mut self, order: &[StorageId]) -> std::result::Result<(), OpFailure> {
         let missing: SmallVec<[StorageId; 4]> =
             order.iter().copied().filter(|id| !self.table.is_resident(*id)).collect();
-        // Together at first: what they share is made once.
+        // Together first: then a shared ancestor runs once.
         let is_too_little =
             |e: &OpFailure| e.is_shortfall() && e.error().shortfall().is_some_and(|s| s.recompute_limit.is_none());
         let mut result = match missing.len() {
             0 | 1 => Ok(()),
-            // One after the other may need less.
+            // One after the other may need less memory.
             _ => self.sweep(&missing).or_else(|e| if is_too_little(&e) { Ok(()) } else { Err(e) }),
         };
         let mut held = 0;
@@ -103,8 +105,8 @@ impl Worker {
         result
     }
 
-    /// The recipes by which missing storages are made of those that are there, each once, in the order in which the program
-    /// first ran them. Errors: that of a recipe which cannot run.
+    /// The recipes that make missing storages from existing ones, each once, in the order in which the program first
+    /// ran them. Errors: the failure of a recipe that cannot run.
     pub(super) fn missing_ancestors(
         &self,
         roots: &[StorageId],
@@ -134,7 +136,7 @@ impl Worker {
             }
         }
         let mut order: Vec<Run> = runs.into_iter().map(|(recipe, needed)| Run { recipe, needed }).collect();
-        // Outputs are numbered as commands make them, after what they are made of.
+        // Outputs are numbered as commands make them, after their inputs.
         order.sort_unstable_by_key(|r| self.table[r.recipe].number);
         Ok(order)
     }

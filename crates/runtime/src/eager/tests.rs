@@ -72,7 +72,7 @@ fn matmul(c: &Channel, a: &Handle, b: &Handle) -> Handle {
     apply1(c, MatMul {}, [a.clone(), b.clone()])
 }
 
-/// Twelve results, each of the one before; `before` is called with the number of each but the first.
+/// Twelve results, each computed from the one before. `before` is called with the number of each result but the first.
 fn chain(c: &Channel, x: &Handle, mut before: impl FnMut(usize)) -> Vec<Handle> {
     let mut all = vec![tanh(c, x)];
     for i in 0..11 {

@@ -1,97 +1,99 @@
-//! Tracing: while a thread traces, what it applies on the device goes into a graph instead of the queue.
+//! Tracing: while a thread traces, the ops that it applies on the device go into a graph instead of the queue.
 //!
 //! The thread gets handles as ever, with facts but without data. A tensor from outside the trace becomes a state of the
-//! graph when it is first used; a value that changes from run to run although no tensor says so (a learning rate, a
-//! random key) comes in through [`host_input`]; what the traced code looked at on the host and must stay as it was is
-//! noted by [`guard`]. Asking for data that a trace does not have is an error.
+//! graph at its first use. A value may change from run to run although no tensor says so, such as a learning rate or a
+//! random key: it comes in through [`host_input`]. If the traced code reads a value on the host that must stay the
+//! same, [`guard`] notes that. Asking for data that a trace does not have is an error.
 //!
-//! A number that decides shapes is asked for by [`size`]. [`trace`] is given those that are known; at the first one
-//! that is not the graph ends, and gives that number: run it, and trace again with one size more.
+//! [`size`] asks for a number that decides shapes. [`trace`] is given the known sizes. At the first unknown size the
+//! graph ends with that number as its result: run the graph, and trace again with one more size.
 
-use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
 use remat_graph::ir::{Builder, Graph, GraphPrefix, ValueId};
-use remat_ops::OpRef;
 use remat_ops::random::FoldIn;
+use remat_ops::{Apply, OpRef};
+use remat_types::context::{Mode, Part};
 use remat_types::{CallSite, DType, Error, ErrorKind, Fact, HostTensor, Result, Scope, SmallVec};
 use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
 use super::device::Device;
 use super::handle::{Handle, HandleInner, TensorId};
+use super::target::{Applied, Fallback, Target, kept as kept_inputs};
+use super::update::NotUpdated;
 
-/// Writes a value anew for every run: the bytes of its elements in row-major order.
+/// Writes the value for each run: the bytes of its elements in row-major order.
 pub type HostInput = Arc<dyn Fn(&mut [u8]) -> Result<()> + Send + Sync>;
 
-/// True as long as what the trace saw still holds.
+/// True as long as the values that the trace read on the host still hold.
 pub type Guard = Box<dyn Fn() -> bool + Send + Sync>;
 
-thread_local! {
-    static ACTIVE: Cell<bool> = const { Cell::new(false) };
-    static TRACE: RefCell<Option<Tracing>> = const { RefCell::new(None) };
-}
+/// The trace of a thread. [`Mode::Tracing`] is on while there is one.
+static TRACE: Part<Option<Tracing>> = Part::new();
 
 struct Tracing {
     device: Device,
     builder: Builder,
     values: FxHashMap<TensorId, ValueId>,
     captured: Vec<Handle>,
-    /// For each captured tensor the handle that [`state`] gave for it, if it did.
+    /// For each captured tensor, the handle that [`state`] gave for it, if it did.
     states: Vec<Option<TensorId>>,
-    /// The handles that a function was given, with the line that asked for each: none may outlive the trace.
+    /// The handles that a function was given, each with the line that asked for it. None may outlive the trace.
     made: Vec<(Weak<HandleInner>, Option<CallSite>)>,
     host_inputs: Vec<HostInput>,
     guards: Vec<Guard>,
     marks_step: bool,
-    /// The body of an op: what it takes from outside becomes an input, and may be of the trace around it.
+    /// The body of an op. A tensor from outside becomes an input, and may belong to the trace around it.
     is_body: bool,
-    /// The number of the step, of a body that runs once a step.
+    /// The number of the step, for a body that runs once a step.
     step: Option<Handle>,
     /// The trace around it.
     outer: Option<Box<Tracing>>,
-    /// Something that a trace cannot do, found where no error could be returned.
+    /// An error for a thing that a trace cannot do, found where no error could be returned.
     refused: Option<Error>,
-    /// The sizes that are known, where others may be asked for.
+    /// The known sizes, if the function may ask for sizes.
     sizes: Option<Vec<usize>>,
-    /// Where sizes were asked for. With one more than are known the graph has ended.
+    /// The places where sizes were asked for. With one more than the known sizes the graph has ended.
     cuts: Vec<GraphBreak>,
 }
 
-/// Where a trace asked for a size.
+/// The place where a trace asked for a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphBreak {
     /// The size: an integer of one element.
     pub value: ValueId,
-    /// How far the graph had grown.
+    /// The length of the graph at that place.
     pub extent: GraphPrefix,
     /// The line that asked.
     pub site: CallSite,
 }
 
-/// Sizes that one function may ask for: each is a piece of its own, and a trace of all before it.
+/// The most sizes that one function may ask for: each costs a segment, and a trace of all before it.
 const MOST_SIZES: usize = 64;
 
-/// What a trace found.
+/// The result of a trace.
 pub struct Traced {
-    /// The graph: its inputs are the given ones and then the host inputs.
+    /// The graph. Its inputs are the given ones, then the host inputs.
     pub graph: Graph,
-    /// For each state of the graph the tensor that it was when the trace began; of a body, for each input after the given
-    /// ones.
+    /// For each state of the graph, the tensor that it was when the trace began. For a body, the tensor of each input
+    /// after the given ones.
     pub captured: Vec<Handle>,
-    /// For each of them the handle that [`state`] gave for it; `None` for one that the function used itself.
+    /// For each of them, the handle that [`state`] gave for it. `None` if the function used the tensor itself.
     pub states: Vec<Option<TensorId>>,
-    /// What gives the inputs after the given ones.
+    /// The host functions that write the inputs after the given ones.
     pub host_inputs: Vec<HostInput>,
-    /// All true as long as the graph stands for the function.
+    /// The graph stands for the function as long as all of these hold.
     pub guards: Vec<Guard>,
     /// True if the function ended a step.
     pub marks_step: bool,
-    /// Where sizes were asked for. With one more than were given the graph ends there, and gives that size alone.
+    /// The places where sizes were asked for. With one more than were given, the graph ends there and gives only that
+    /// size.
     pub cuts: Vec<GraphBreak>,
 }
 
-/// Tensors that the traced function gives back: its results, and the next version of each captured tensor it replaced.
+/// The tensors that the traced function returns: its results, and the next version of each captured tensor that it
+/// replaced.
 pub struct TraceResults {
     /// The results, in order.
     pub outputs: Vec<Handle>,
@@ -102,28 +104,13 @@ pub struct TraceResults {
 /// True while this thread traces.
 #[inline]
 pub fn is_tracing() -> bool {
-    ACTIVE.get()
+    Mode::Tracing.is_on()
 }
 
-/// Calls `f` outside of this thread's trace, which goes on afterwards, also where `f` panics: what it applies runs on its device.
-pub fn suspended<R>(f: impl FnOnce() -> R) -> R {
-    struct Resumes(Option<Tracing>);
-    impl Drop for Resumes {
-        fn drop(&mut self) {
-            set_trace(self.0.take());
-        }
-    }
-    let resumes = Resumes(TRACE.take());
-    ACTIVE.set(false);
-    let result = f();
-    drop(resumes);
-    result
-}
-
-/// True once this thread's trace has ended at a size that is not known: what the function does with the error does not matter,
-/// but it must keep no tensor of the trace.
+/// True once this thread's trace has ended at an unknown size. The function may do anything with the error, but it must
+/// keep no tensor of the trace.
 pub fn has_ended() -> bool {
-    TRACE.with_borrow(|t| t.as_ref().is_some_and(|t| t.ended().is_some()))
+    TRACE.with(|t| t.as_ref().is_some_and(|t| t.ended().is_some()))
 }
 
 fn none(what: &str) -> Error {
@@ -131,31 +118,31 @@ fn none(what: &str) -> Error {
 }
 
 fn with<R>(what: &str, f: impl FnOnce(&mut Tracing) -> Result<R>) -> Result<R> {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         let t = t.as_mut().ok_or_else(|| none(what))?;
         t.ended().map_or(Ok(()), Err)?;
         f(t)
     })
 }
 
-/// Ends the trace of this thread also when the traced function fails or panics; the trace around it goes on.
+/// Ends the trace of this thread also when the traced function fails or panics. The trace around it goes on.
 struct Ends;
 
 impl Drop for Ends {
     fn drop(&mut self) {
         let mut ended = TRACE.take();
         set_trace(ended.as_mut().and_then(|t| t.outer.take()).map(|outer| *outer));
-        // Dropped outside of the borrow: handles in it may call back.
+        // The trace is dropped outside of the borrow: handles in it may call back.
         drop(ended);
     }
 }
 
 fn set_trace(t: Option<Tracing>) {
-    ACTIVE.set(t.is_some());
-    TRACE.set(t);
+    Mode::Tracing.replace(u32::from(t.is_some()));
+    drop(TRACE.replace(t));
 }
 
-/// Steps out of the body that this thread traces, until it is dropped.
+/// Leaves the body that this thread traces, until this value is dropped.
 struct Outside {
     body: Option<Tracing>,
 }
@@ -176,11 +163,11 @@ impl Drop for Outside {
     }
 }
 
-/// Traces `f` on `device` for inputs of these facts. It may ask for sizes that only a run knows ([`size`]): `sizes` are those
-/// that are known.
+/// Traces `f` on `device` for inputs of these facts. `f` may ask for sizes that only a run knows ([`size`]); `sizes`
+/// are the known ones.
 ///
-/// Errors: those of `f`; Value if this thread traces already, if a result is not of this trace, or for what a trace
-/// cannot do; Shape for inputs of more elements than memory can address; Format if a state has two next versions.
+/// Errors: those of `f`; Value if this thread traces already, if a result is not of this trace, or for a thing that a
+/// trace cannot do; Shape for inputs of more elements than memory can address; Format if a state has two next versions.
 pub fn trace(
     device: &Device,
     inputs: &[Fact],
@@ -196,12 +183,12 @@ pub fn trace(
     begin(device, inputs, Kind::Function, Some(sizes.to_vec()), f)
 }
 
-/// Traces `f` as the body of an op that owns a graph; within another trace too. The graph has no states: what `f` takes
-/// from outside are its inputs after the given ones, in the order of [`Traced::captured`]. With `in_steps` the body runs
-/// once a step, whose number is the first input: random keys differ from step to step then.
+/// Traces `f` as the body of an op that owns a graph, also within another trace. The graph has no states: tensors that
+/// `f` takes from outside are its inputs after the given ones, in the order of [`Traced::captured`]. With `in_steps`
+/// the body runs once a step, and its first input is the number of the step. Random keys then differ from step to step.
 ///
-/// Errors: those of [`trace`]; Value for host inputs that are no random keys, which a body would read once for all of its
-/// runs, for updates and for the end of a step.
+/// Errors: those of [`trace`]; Value for updates, for the end of a step, and for host inputs other than random keys: a
+/// body would read them once for all of its runs.
 pub fn trace_body(
     device: &Device,
     inputs: &[Fact],
@@ -217,7 +204,7 @@ pub fn trace_body(
     Ok(traced)
 }
 
-/// What is traced.
+/// The kind of a trace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Function,
@@ -262,7 +249,7 @@ fn begin(
     }
     let results = f(&x);
     let has_ended = has_ended();
-    // the graph that ended says what follows, whatever the function made of the error
+    // the graph has ended, whatever the function made of the error
     let results = match has_ended {
         true => {
             drop(results);
@@ -296,8 +283,8 @@ fn begin(
     Ok(Traced { graph, captured, states, host_inputs, guards, marks_step, cuts })
 }
 
-/// The number that a tensor, an integer of one element, has: it may decide shapes. In an eager program this reads it. A
-/// compiled function is cut here, and a trace ends with the error of an unknown size unless it was given this one.
+/// The number in a tensor, an integer of one element. The number may decide shapes. An eager program reads it here. A
+/// compiled function is cut here, and its trace ends with the error of an unknown size unless the size was given.
 ///
 /// Errors: Value for a negative number, and within the body of an op, where every run has the same shapes; those of
 /// [`Channel::value`].
@@ -309,7 +296,7 @@ pub fn size(h: &Handle, site: CallSite) -> Result<usize> {
     read.map_err(|e| e.with_call_site(site))
 }
 
-/// The size that a read number says. Errors: Value for a negative one, and for no single integer.
+/// The size in a number that was read. Errors: Value for a negative number, and for another count of elements than one.
 pub fn size_of(n: &HostTensor) -> Result<usize> {
     match n.to_i64_vec()[..] {
         [n] => usize::try_from(n).map_err(|_| Error::new(ErrorKind::Value, format!("{n} is no size"))),
@@ -317,11 +304,11 @@ pub fn size_of(n: &HostTensor) -> Result<usize> {
     }
 }
 
-/// A state of the function that this thread traces, which begins as `h`: a handle of its own, so that two cells which happen
-/// to hold one tensor are two states, and a tensor that was taken out of a cell before is none. `None` where no function is
-/// traced, but the body of an op alone, and for a tensor of another device.
+/// A new state of the function that this thread traces. Its first version is `h`, and it has a handle of its own. So
+/// two cells that hold one tensor are two states, and a tensor that was taken out of a cell before is no state. `None`
+/// if this thread traces no function but only the body of an op, and for a tensor of another device.
 pub fn state(h: &Handle) -> Option<Handle> {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         let mut t = t.as_mut()?;
         while t.is_body {
             t = t.outer.as_deref_mut()?;
@@ -357,43 +344,40 @@ pub fn host_input(channel: &Channel, fact: Fact, f: HostInput) -> Result<Handle>
     })
 }
 
-/// A random key, `u64 [2]`, which `next` draws: now in an eager program, before every run in a compiled one. Within the body
-/// of an op it is drawn outside, once a run of the op, and folded with the number of the step where there are steps: every
-/// step has a key of its own. Errors: those of `next`; Closed.
+/// A random key, `u64 [2]`, which `next` draws: now in an eager program, before every run in a compiled one. Within the
+/// body of an op the key is drawn outside, once a run of the op. If the body runs in steps, it is folded with the
+/// number of the step, so that every step has a key of its own. Errors: those of `next`; Closed.
 #[track_caller]
 pub fn random_key(channel: &Channel, next: HostInput) -> Result<Handle> {
-    let step = TRACE.with_borrow(|t| t.as_ref().filter(|t| t.is_body).map(|t| t.step.clone()));
+    let step = TRACE.with(|t| t.as_ref().filter(|t| t.is_body).map(|t| t.step.clone()));
     let Some(step) = step else { return host_input(channel, Fact::new(DType::U64, [2]), next) };
     let key = {
         let _outside = Outside::step();
         random_key(channel, next)?
     };
     match step {
-        Some(step) => {
-            let keys = apply(channel, FoldIn {}.into(), &[key, step], CallSite::here())?;
-            keys.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "no key"))
-        }
+        Some(step) => Tracer(channel).apply1(FoldIn {}, [key, step]),
         None => Ok(key),
     }
 }
 
-/// The value of a host input at this moment. Errors: those of `f`.
+/// The present value of a host input. Errors: those of `f`.
 pub fn host_value(fact: &Fact, f: &HostInput) -> Result<HostTensor> {
     let mut value = HostTensor::zeros(fact.dtype, fact.shape.clone())?;
     f(value.bytes_mut())?;
     Ok(value)
 }
 
-/// While tracing: the graph stands for the function as long as `donated_from` says so.
+/// While tracing, notes a condition: the graph stands for the function as long as the condition returns true.
 pub fn guard(donated_from: impl Fn() -> bool + Send + Sync + 'static) {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
             t.guards.push(Box::new(donated_from));
         }
     });
 }
 
-/// While tracing: `what` would happen once, now, and never again; the trace will fail with an error that says so.
+/// While tracing, makes the trace fail: `what` would happen only now and in no later run. The error says so.
 #[track_caller]
 pub fn refuse(what: &str) {
     if !is_tracing() {
@@ -403,9 +387,9 @@ pub fn refuse(what: &str) {
     fail(Error::new(ErrorKind::Value, text).with_call_site(CallSite::here()));
 }
 
-/// While tracing: the trace will fail with `e`.
+/// While tracing, makes the trace fail with `e`.
 pub fn fail(e: Error) {
-    TRACE.with_borrow_mut(|t| {
+    TRACE.with(|t| {
         if let Some(t) = t.as_mut().filter(|t| t.ended().is_none()) {
             t.refused.get_or_insert(e);
         }
@@ -427,7 +411,7 @@ impl Tracing {
         self.handle(channel, v, Fact { value: None, ..fact.clone() }, None)
     }
 
-    /// The error of everything that comes after a size that is not known.
+    /// The error of every call after an unknown size.
     fn ended(&self) -> Option<Error> {
         let known = self.sizes.as_ref()?.len();
         let cut = self.cuts.get(known)?;
@@ -449,7 +433,7 @@ impl Tracing {
         }
         let sizes = sizes.clone();
         let value = self.value_of(h)?;
-        // the same number again is known
+        // a number that was asked for before is known
         if let Some(n) = self.cuts.iter().position(|c| c.value == value).and_then(|k| sizes.get(k)) {
             return Ok(*n);
         }
@@ -480,7 +464,7 @@ impl Tracing {
     }
 }
 
-/// A tensor of a trace lives on, though it has no value and never will.
+/// The error of a trace's tensor that is kept beyond the trace, though it never has a value.
 fn kept(site: Option<CallSite>) -> Error {
     let text = "a tensor that the compiled function made is kept beyond it, and would stay what it was in the first call; \
                 return it, or keep it in a `Parameter`, which every run updates";
@@ -491,42 +475,92 @@ fn kept(site: Option<CallSite>) -> Error {
     }
 }
 
-/// What [`Channel::apply_at`] does while its thread traces.
-pub(super) fn apply(channel: &Channel, op: OpRef, x: &[Handle], site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
-    with("apply", |t| {
-        if t.device != channel.device() {
-            let text = "a compiled function works on the device that it was compiled for";
-            return Err(Error::new(ErrorKind::Device, text).with_op(op.label()).with_call_site(site));
-        }
-        let x: SmallVec<[ValueId; 4]> = x.iter().map(|h| t.value_of(h)).collect::<Result<_>>()?;
-        t.builder.set_scope(Scope::current());
-        let y = t.builder.node(op, &x, Some(site))?;
-        y.into_iter()
-            .map(|v| {
-                let fact = t.builder.fact_of(v)?;
-                Ok(t.handle(channel, v, fact, Some(site)))
-            })
-            .collect()
-    })
+/// A channel of a thread that traces. Its calls become nodes of the graph.
+pub(super) struct Tracer<'c>(pub(super) &'c Channel);
+
+impl Tracer<'_> {
+    fn node(&self, op: OpRef, x: &[Handle], site: CallSite) -> Result<SmallVec<[Handle; 2]>> {
+        let channel = self.0;
+        with("apply", |t| {
+            if t.device != channel.device() {
+                let text = "a compiled function works on the device that it was compiled for";
+                return Err(Error::new(ErrorKind::Device, text).with_op(op.label()).with_call_site(site));
+            }
+            let x: SmallVec<[ValueId; 4]> = x.iter().map(|h| t.value_of(h)).collect::<Result<_>>()?;
+            t.builder.set_scope(Scope::current());
+            let y = t.builder.node(op, &x, Some(site))?;
+            y.into_iter()
+                .map(|v| {
+                    let fact = t.builder.fact_of(v)?;
+                    Ok(t.handle(channel, v, fact, Some(site)))
+                })
+                .collect()
+        })
+    }
 }
 
-/// What [`Channel::put`] does while its thread traces: a constant.
-pub(super) fn put(channel: &Channel, data: &HostTensor) -> Result<Handle> {
-    with("put", |t| {
-        let v = t.builder.constant(data);
-        Ok(t.handle(channel, v, Fact::of(data), None))
-    })
+impl Apply for Tracer<'_> {
+    type Value = Handle;
+
+    #[track_caller]
+    fn apply(&self, op: OpRef, x: SmallVec<[Handle; 4]>) -> Result<SmallVec<[Handle; 2]>> {
+        self.node(op, &x, CallSite::here())
+    }
+
+    fn fact(&self, v: &Handle) -> Fact {
+        v.fact().clone()
+    }
 }
 
-/// The step that ends here ends in every run.
-pub(super) fn mark_step() -> Result<()> {
-    with("step mark", |t| {
-        t.marks_step = true;
+impl Target for Tracer<'_> {
+    fn update(&self, op: OpRef, x: SmallVec<[Handle; 4]>, fallback: Fallback, site: CallSite) -> Applied {
+        self.node(op, &x, site).map_err(|error| NotUpdated { error, old: kept_inputs(&x, &fallback) })
+    }
+
+    /// Adds a constant.
+    fn put(&self, data: &HostTensor, _: CallSite) -> Result<Handle> {
+        with("put", |t| {
+            let v = t.builder.constant(data);
+            Ok(t.handle(self.0, v, Fact::of(data), None))
+        })
+    }
+
+    fn put_as(&self, data: &HostTensor, _: crate::report::Kind, site: CallSite) -> Result<Handle> {
+        self.put(data, site)
+    }
+
+    fn copy_from(&self, _: &Handle, _: CallSite) -> Result<Handle> {
+        let text = "a compiled function works on one device: copy tensors there before it is called";
+        Err(Error::new(ErrorKind::Device, text))
+    }
+
+    /// A step that ends here ends in every run.
+    fn mark_step(&self) -> Result<()> {
+        with("step mark", |t| {
+            t.marks_step = true;
+            Ok(())
+        })
+    }
+
+    fn give_up_step(&self) -> Result<()> {
+        self.mark_step()
+    }
+
+    /// A trace fails in the call itself, so there is nothing to report later.
+    fn check(&self) -> Result<()> {
         Ok(())
-    })
+    }
+
+    fn check_step(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn meet_again(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// Errors (NoValue) for a tensor that only a trace knows.
+/// Errors (NoValue) for a tensor of a trace.
 pub(super) fn no_value(h: &Handle) -> Result<()> {
     if !h.is_traced() {
         return Ok(());

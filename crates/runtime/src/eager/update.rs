@@ -1,9 +1,9 @@
 //! In-place updates as versions.
 //!
-//! An output may take the storage of an input that dies. If the input is a leaf that recipes still read, the old
-//! version is about to disappear: whatever is evicted and reachable only through it is brought back first, and what
-//! is resident forgets its recipe. Where a copy is cheaper, or bringing things back does not fit the budget, the old
-//! version simply stays until its readers are gone and the output gets storage of its own (copy on write).
+//! An output may take the storage of an input that dies. If that input is a leaf with readers, its old version is about
+//! to disappear. Evicted storages that can be reached only through it are then recomputed first, and resident ones lose
+//! their recipes. A copy may be cheaper, or the recomputation may not fit the budget. Then the old version stays until
+//! its readers are gone, and the output gets storage of its own (copy on write).
 
 use std::rc::Rc;
 
@@ -15,10 +15,10 @@ use super::handle::Handle;
 use super::memory::table::{Input, Storage, StorageId, StorageView};
 use super::worker::Worker;
 
-/// An update that failed in its call. As an [`Error`] it lets go of the old versions.
+/// An update that failed in its call. Its conversion to an [`Error`] drops the old versions.
 #[derive(Debug)]
 pub struct NotUpdated {
-    /// What failed.
+    /// The failure.
     pub error: Error,
     /// For each output that was to replace an input, that input as it was. Empty if the device was closed.
     pub old: SmallVec<[Option<Handle>; 2]>,
@@ -37,8 +37,8 @@ impl From<NotUpdated> for Error {
 }
 
 impl Worker {
-    /// For each output, the dying input whose storage it takes. Errors: Budget where what an update ends did not fit, though in
-    /// the canonical way it does.
+    /// For each output, the dying input whose storage it takes. Errors: Budget if the storages that an update ends did
+    /// not fit, though they do in the canonical way.
     pub(super) fn donations(
         &mut self,
         a: &Apply,
@@ -66,7 +66,7 @@ impl Worker {
             return Ok(true);
         }
         // A group was found to fit in the way in which it runs.
-        match (self.is_in_group, self.eviction.is_canonical() || self.does_schedule_decide()) {
+        match (self.running.is_in_group, self.eviction.is_canonical() || self.does_schedule_decide()) {
             (true, true) => Ok(self.cut_readers(src.storage)),
             (false, true) => match self.old_version(a, x, src.storage) {
                 OldVersion::Ends => self.retire_version(src.storage),
@@ -87,7 +87,7 @@ impl Worker {
         })
     }
 
-    /// What an update does with a leaf that others are made of, where memory is short: it depends on sizes alone.
+    /// The fate of a leaf with readers at its update, if memory is short. It depends on sizes alone.
     fn old_version(&self, a: &Apply, x: &[Input], old: StorageId) -> OldVersion {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let outputs: usize = a.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
@@ -96,7 +96,7 @@ impl Worker {
         let do_results_fit = inputs + self.bytes_from_nothing(&results, extra) <= room;
         let is_copy_sure = self.bytes_from_nothing(x, extra) <= room;
         let kept = self.evictable_bytes(&results);
-        // Beside the results whatever there is can be made again.
+        // Beside the results every recipe can still run.
         let most = self.table.recipes().map(|(_, r)| r.from_nothing_bytes).max().unwrap_or(0);
         let do_leave_room = kept <= self.alignment().pad(self.table[old].bytes) || kept + most <= room;
         match (do_results_fit, is_copy_sure) {
@@ -107,7 +107,7 @@ impl Worker {
         }
     }
 
-    /// What is named and made of a storage, without what is made of that in turn.
+    /// The named storages that depend on a storage, without those that depend on it only through a named one.
     fn results(&self, old: StorageId) -> Vec<StorageId> {
         let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::default();
         let (mut stack, mut named) = (vec![old], Vec::new());
@@ -124,9 +124,10 @@ impl Worker {
         named
     }
 
-    /// Makes what is needed of a leaf independent of it, where memory is short: of what is made of it directly, the last
-    /// made first, what leads to something that is evicted and needed is brought back. So after the update of a layer's
-    /// weights its cotangent stays, from which the gradients of the layers before it are made. False if that does not fit.
+    /// Makes the needed dependents of a leaf independent of it, if memory is short. It visits the leaf's direct
+    /// dependents, the last made first, and recomputes those that lead to a needed evicted storage. So after the update
+    /// of a layer's weights its cotangent stays, and the gradients of earlier layers follow from it. False if that does
+    /// not fit.
     fn cut_readers(&mut self, old: StorageId) -> bool {
         loop {
             let readers = self.table[old].readers.iter();
@@ -140,7 +141,7 @@ impl Worker {
                 continue;
             }
             if self.table.is_resident(y) {
-                // Its bytes would stay for nothing.
+                // Nothing needs its bytes.
                 self.evict(y);
             }
             if !is_needed {
@@ -160,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// True if an evicted storage, or something evicted that is made of it, is named or in use.
+    /// True if this evicted storage, or an evicted storage that depends on it, is named or in use.
     fn leads_to_needed(&self, id: StorageId) -> bool {
         let mut found = false;
         self.walk_evicted(id, |s| {
@@ -170,13 +171,13 @@ impl Worker {
         found
     }
 
-    /// What is resident and made of an evicted storage, or of something evicted that is made of it.
+    /// The resident storages that depend on an evicted storage, directly or through evicted ones.
     fn resident_below(&self, id: StorageId) -> Vec<StorageId> {
         self.walk_evicted(id, |_| true)
     }
 
-    /// Visits an evicted storage and everything evicted that is made of it, as long as `go_on`; what is resident and made of
-    /// those.
+    /// Visits an evicted storage and all evicted storages that depend on it, as long as `go_on`. Gives the resident
+    /// storages that depend on those.
     fn walk_evicted(&self, id: StorageId, mut go_on: impl FnMut(&Storage) -> bool) -> Vec<StorageId> {
         let mut seen: rustc_hash::FxHashSet<StorageId> = rustc_hash::FxHashSet::from_iter([id]);
         let (mut stack, mut resident) = (vec![id], Vec::new());
@@ -197,7 +198,8 @@ impl Worker {
         resident
     }
 
-    /// True if an input is all of its storage, in the form of an output, and no other input lies there.
+    /// True if an input is the whole of its storage, has the type of an output, and shares the storage with no other
+    /// input.
     pub(super) fn is_whole(&self, x: &[Input], i: usize, fact: &Fact) -> bool {
         let src = &x[i];
         let bytes = self.table[src.storage].bytes;
@@ -206,14 +208,14 @@ impl Worker {
         is_alike && bytes > 0 && x.iter().filter(|o| o.storage == src.storage).count() == 1
     }
 
-    /// Makes every result of a leaf one itself. False if the old version had better stay. Errors: Budget where the results did
-    /// not fit, though in the canonical way they do.
+    /// Makes leaves of all results of a leaf. False if a copy of the old version is better. Errors: Budget if the
+    /// results did not fit, though they do in the canonical way.
     fn retire_version(&mut self, old: StorageId) -> std::result::Result<bool, OpFailure> {
         let results: Vec<Input> = self.results(old).into_iter().map(whole).collect();
         let is_all_there = results.iter().all(|s| self.table.is_resident(s.storage));
         let is_decided = self.eviction.is_canonical() || self.does_schedule_decide();
         if !is_all_there && !is_decided && self.memory.largest_free() >= self.table[old].bytes {
-            // A copy costs one pass over the bytes; anything evicted costs at least its own kernel.
+            // A copy costs one pass over the bytes. An evicted storage costs at least its own kernel.
             return Ok(false);
         }
         match self.pin_inputs(&results) {
@@ -227,18 +229,18 @@ impl Worker {
     }
 }
 
-/// What becomes of a leaf that an update takes while others are made of it.
+/// The fate of a leaf with readers that an update takes.
 #[derive(Clone, Copy)]
 enum OldVersion {
     /// Its results are kept in its place.
     Ends,
     /// The update writes elsewhere.
     Stays,
-    /// Neither surely fits: what is made of it directly is kept, which only the canonical way can do.
+    /// Neither surely fits. The direct dependents of the leaf are kept, which only the canonical way can do.
     Cut,
 }
 
-/// All of a storage.
+/// A view of a whole storage.
 pub(super) fn whole(storage: StorageId) -> Input {
     Rc::new(StorageView { storage, layout: Layout::contiguous([0]), dtype: DType::U8 })
 }

@@ -1,4 +1,4 @@
-//! What comes from the host and goes back: data put on the device, values read, handles that end.
+//! Values between host and device: data that is put, values that are read, and handles that end.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Worker {
         upload: impl FnOnce(&mut Worker, StreamId, usize) -> Result<Event>,
     ) -> Result<StorageId> {
         let needs = |w: &Worker| Some(Needs { x: SmallVec::new(), beside: w.alignment().pad(bytes) });
-        self.running = "put";
+        self.running.label = "put";
         let id = (self.if_scheduled(|w| w.alignment().pad(bytes), needs, |w| w.place_put(bytes, kind)))
             .map_err(|stop| stop.report(self.steps.failures()))?;
         if self.launcher.is_asynchronous() {
@@ -55,8 +55,8 @@ impl Worker {
 
     /// A storage for data, without the data.
     fn place_put(&mut self, bytes: usize, kind: Kind) -> std::result::Result<StorageId, OpFailure> {
-        self.running = "put";
-        self.still_needed = 0;
+        self.running.label = "put";
+        self.running.still_needed = 0;
         let label = self.memory.label("put");
         let id = self.new_storage(bytes, kind, label);
         self.place_outputs_as_planned(&[id]);
@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// Removes a storage and whatever it alone kept.
+    /// Removes a storage, and storages that only it kept.
     pub(super) fn destroy(&mut self, id: StorageId) {
         let mut dead: SmallVec<[StorageId; 8]> = smallvec![id];
         while let Some(id) = dead.pop() {
@@ -130,7 +130,7 @@ impl Worker {
             }
             self.drop_copy(id);
             self.schedule.remove(id);
-            // What is gone already leaves its neighbours, too.
+            // A storage that is evicted already leaves its neighbours, too.
             match self.table.is_resident(id) {
                 true => self.unplace(id),
                 false => self.invalidate_neighbours(id),
@@ -149,7 +149,7 @@ impl Worker {
         orphans.into_iter().for_each(|o| self.destroy(o));
     }
 
-    /// As [`Worker::forget`], for what may be gone by now.
+    /// As [`Worker::drop_recipe`], for a storage that may be gone.
     pub(super) fn drop_recipe_if_there(&mut self, id: StorageId) {
         if self.table.storage(id).is_some() {
             self.drop_recipe(id);
@@ -169,8 +169,8 @@ impl Worker {
     }
 
     pub(super) fn commit(&mut self, id: TensorId, kind: Kind) {
-        self.running = "commit";
-        // A failure that was inherited is told by whoever recorded it.
+        self.running.label = "commit";
+        // An inherited failure has been recorded by its own command.
         if let Err(OpFailure::Own(e)) =
             self.if_scheduled(|w| w.growth_of_commit(id), |w| w.needs_to_read(id), |w| w.try_commit(id, kind))
         {
@@ -178,14 +178,15 @@ impl Worker {
         }
     }
 
-    /// Makes a tensor state. A tensor that failed stays as it is. Errors: why it cannot be made again, or what it depends on.
+    /// Makes state of a tensor. A tensor that failed stays as it is. Errors: the tensor cannot be recomputed; its
+    /// failure.
     pub(super) fn try_commit(&mut self, id: TensorId, kind: Kind) -> std::result::Result<(), OpFailure> {
         let s = match self.table.read(&id) {
             Some(Ok(s)) => [s.clone()],
             Some(Err(f)) => return Err(OpFailure::Inherited(f.clone())),
             None => return Ok(()),
         };
-        self.running = "commit";
+        self.running.label = "commit";
         let pinned = self.pin_alone(&s);
         if pinned.is_ok() {
             self.set_kind(s[0].storage, kind);
@@ -203,7 +204,7 @@ impl Worker {
         s.recipe.map_or(0, |_| self.alignment().pad(s.bytes))
     }
 
-    /// What a command takes that reads a tensor.
+    /// The needs of a command that reads a tensor.
     fn needs_to_read(&self, id: TensorId) -> Option<Needs> {
         let s = self.table.read(&id)?.ok()?;
         Some(Needs { x: SmallVec::from_iter([s.clone()]), beside: 0 })
@@ -217,7 +218,7 @@ impl Worker {
         }
     }
 
-    /// The copy of a tensor of another device that a failure left without a value.
+    /// Binds the copy of another device's tensor that has no value because of a failure.
     pub(super) fn bind_copy_of_failed(&mut self, id: TensorId, failure: Arc<Failure>) {
         self.abandon();
         self.steps.failures().record(self.steps.caller(), &failure);
@@ -226,9 +227,9 @@ impl Worker {
         self.record_put(id);
     }
 
-    /// Pins what a command reads that computes nothing.
+    /// Pins the inputs of a command that computes nothing.
     fn pin_alone(&mut self, s: &[Input]) -> std::result::Result<(), OpFailure> {
-        self.still_needed = 0;
+        self.running.still_needed = 0;
         self.pin_inputs(s).map_err(|stop| self.with_bounds(stop, s, 0, 0))
     }
 
@@ -236,16 +237,16 @@ impl Worker {
         self.read(id).map_err(|stop| stop.report(self.steps.failures()))
     }
 
-    /// A tensor's value. Errors: why it could not be read, of which nobody counts as told.
+    /// A tensor's value. Errors: the reason why it could not be read, which does not count as reported.
     pub(super) fn read(&mut self, id: TensorId) -> std::result::Result<HostTensor, OpFailure> {
         let s = [self.ready(id)?];
-        self.running = "fetch";
+        self.running.label = "fetch";
         self.work.ask();
         self.if_scheduled(
             |_| 0,
             |w| w.needs_to_read(id),
             |w| {
-                w.running = "fetch";
+                w.running.label = "fetch";
                 w.pin_alone(&s)
             },
         )?;
@@ -259,13 +260,13 @@ impl Worker {
 
     pub(super) fn wait_value(&mut self, id: TensorId) -> Result<()> {
         let s = [self.ready(id).map_err(|stop| stop.report(self.steps.failures()))?];
-        self.running = "wait";
+        self.running.label = "wait";
         self.work.ask();
         self.if_scheduled(
             |_| 0,
             |w| w.needs_to_read(id),
             |w| {
-                w.running = "wait";
+                w.running.label = "wait";
                 w.pin_alone(&s)
             },
         )
@@ -276,13 +277,13 @@ impl Worker {
         self.known_late(id, result).map_err(|stop| stop.report(self.steps.failures()))
     }
 
-    /// Waits for the device. Errors: the first failure that nobody was told of.
+    /// Waits for the device. Errors: the first unreported failure.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.wait_for_device();
         self.steps.failures().take(None).map_or(Ok(()), Err)
     }
 
-    /// As [`Worker::sync`], for the last time: the error tells of all failures.
+    /// As [`Worker::sync`], for the last time: the error reports all failures.
     pub(super) fn sync_all(&mut self) -> Result<()> {
         self.wait_for_device();
         self.steps.failures().take_all().map_or(Ok(()), Err)
@@ -295,12 +296,12 @@ impl Worker {
     }
 
     pub(super) fn charge(&mut self, bytes: usize, what: &str, give_way: Option<GiveWay>) -> Result<u32> {
-        self.running = "staging";
-        self.still_needed = 0;
+        self.running.label = "staging";
+        self.running.still_needed = 0;
         let label = self.memory.label("staging");
         let id = self.new_storage(bytes, Kind::Staging, label);
         self.table[id].pins = 1;
-        if let Some(used) = &mut self.pinned_host {
+        if let Some(used) = &mut self.figures.pinned_host {
             if used.take(bytes as u64) {
                 return Ok(id.raw());
             }
@@ -308,7 +309,7 @@ impl Worker {
             self.table.remove(id);
             return Err(e.context(what));
         }
-        // What gives way is worth no recomputation.
+        // A charge that gives way is worth no recomputation.
         let placed = match give_way.is_some() {
             true => self.place(id, End::High).map_err(OpFailure::from),
             false => {
@@ -329,10 +330,10 @@ impl Worker {
         }
     }
 
-    /// Gives back the bytes of a charge; its entry stays until who holds it lets go.
+    /// Gives back the bytes of a charge. Its entry stays until its owner drops it.
     pub(super) fn end_charge(&mut self, id: StorageId) {
         self.table[id].pins = 0;
-        if let Some(used) = &mut self.pinned_host {
+        if let Some(used) = &mut self.figures.pinned_host {
             used.give_back(self.table[id].bytes as u64);
         }
         if self.table.is_resident(id) {
@@ -342,7 +343,7 @@ impl Worker {
     }
 }
 
-/// Why staging buffers have no room on the host.
+/// The error of staging buffers without room on the host.
 fn host_shortfall(used: &MemoryUse, bytes: usize) -> Error {
     let in_use = used.in_use_bytes as usize;
     Error::budget(BudgetShortfall {

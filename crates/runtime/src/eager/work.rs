@@ -1,61 +1,64 @@
-//! How much a step may recompute: a multiple of what it asks for, counted and never timed.
+//! How much a step may recompute: a multiple of what the program asks for. It is counted and never timed.
 //!
-//! Without a limit, whether a program fits a budget is a question of black pebbling, whose schedules can be exponentially
-//! long (Gilbert, Lengauer and Tarjan 1980). So a command is refused where its step would run operators again more than
-//! `recompute_limit` times as often as the program asked for something. The program asks by an operator or a read; the step
-//! before counts, too, since a step may begin with reads of its results. A program that keeps results of many steps asked for
-//! what they are made of in those: where that is more, it counts.
+//! Without a limit, whether a program fits a budget is a question of black pebbling, whose schedules can be
+//! exponentially long (Gilbert, Lengauer and Tarjan 1980). So the worker refuses a command if its step would recompute
+//! more than `recompute_limit` operators for each request of the program. A request is an operator or a read. The
+//! requests of the previous step count too, since a step may begin with reads of that step's results. A program that
+//! keeps the results of many steps requested their inputs in those steps. So if the number of recipes is larger, it
+//! counts instead.
 //!
-//! Two counts decide whether a command is refused: the operators that the schedule (`schedule/mod.rs`) runs again in a step, and
-//! those that updates in the canonical way (`eviction/canonical.rs`) run again. Both depend on the commands and the budget alone.
-//! The policy weighs measured times, so its count differs between equal runs. The worker gives the policy up for the rest of a
-//! step once the policy has run clearly more operators again than the schedule, or a few times as many as the step asked for.
-//! The next steps follow the schedule from the beginning, if that runs clearly fewer operators again.
-//! The limit counts neither the policy's operators nor those that catching up with the schedule takes. A step that runs more
-//! operators again than [`ALL_TIMES`] limits in all is refused.
+//! Two counts decide whether a command is refused: the operators that the schedule (`schedule/mod.rs`) recomputes in a
+//! step, and those that updates in the canonical way (`eviction/canonical.rs`) recompute. Both depend on the commands
+//! and the budget alone. The policy weighs measured times, so its count differs between equal runs. The worker gives
+//! the policy up for the rest of a step once the policy has recomputed clearly more operators than the schedule, or a
+//! few times as many as the step asked for. The next steps follow the schedule from the beginning, if that recomputes
+//! clearly fewer operators. The limit counts neither the policy's operators nor those that catching up with the
+//! schedule takes. A step that recomputes more operators than [`ALL_TIMES`] limits in all is refused.
 
 use remat_types::{BudgetShortfall, Error};
 
 use super::failure::OpFailure;
 use super::worker::Worker;
 
-/// The policy may run as many operators again as the schedule, and this part of what the step asked for: about as many as it
-/// takes to catch up with the schedule. With much less, the programs of nn's tests `bounded` give up a policy that is better.
+/// The policy may recompute as many operators as the schedule, plus this part of what the step asked for. That is about
+/// as many as catching up with the schedule takes. With much less, the programs of nn's tests `bounded` give up a
+/// policy that is better.
 const POLICY_PART: u64 = 2;
 
-/// A schedule that runs more operators again than so many times what the step asked for allows the policy no more than that.
+/// If the schedule recomputes more operators than so many times the step's requests, the policy may recompute only that
+/// many.
 const POLICY_TIMES: u64 = 4;
 
-/// A step may run so many limits of operators again in all: those of the schedule, those of the policy before the worker gives
-/// it up, and those that catching up takes.
+/// A step may recompute so many limits of operators in all: those of the schedule, those of the policy before the
+/// worker gives it up, and those that catching up takes.
 const ALL_TIMES: u64 = 3;
 
-/// A step follows the schedule from its beginning where that ran again, or would, so much less than the policy did.
+/// The next step follows the schedule from its beginning if the policy recomputed more than so many times as much.
 const LESS_BY: f64 = 1.5;
 
-/// Where nothing else is known, a budget larger by this part may do.
+/// If no better figure is known, a budget that is larger by this part may suffice.
 const MORE_PART: usize = 16;
 
 /// See the module's note.
 #[derive(Clone, Default)]
 pub(super) struct Work {
-    /// What was asked for in this step, and in the one before.
+    /// The requests of this step, and of the previous one.
     asked: u64,
     asked_before: u64,
-    /// Operators that the policy had run again in this step.
+    /// Operators that the policy has recomputed in this step.
     replayed: u64,
-    /// Operators that ran again in this step, whoever ran them.
+    /// Operators that were recomputed in this step, by any part of the worker.
     all: u64,
-    /// Operators that may still run again in a rehearsal and in what was rehearsed, and those that might when it began.
+    /// Operators that a rehearsal, or the rehearsed commands, may still recompute, and the number at its beginning.
     left: Option<u64>,
     granted: u64,
-    /// Operators that ran again in what was rehearsed last, and in all that counts in this step.
+    /// Operators that the last rehearsed commands recomputed, and all of them that count in this step.
     rehearsed_last: u64,
     rehearsed: u64,
-    /// Operators that ran again in this step beside what the schedule performs, where the worker does as it does.
+    /// Operators that a follower of the schedule recomputed in this step beside the schedule's own.
     beside_schedule: u64,
-    /// Of each operator that was asked for, those that ran again in the last step that the policy decided, and in the last one
-    /// that followed the schedule from its beginning, or would have.
+    /// Recomputed operators for each request, in the last step that the policy decided, and in the last step that
+    /// followed the schedule from its beginning, or would have.
     policy_rate: Option<f64>,
     schedule_rate: Option<f64>,
     /// The step follows the schedule from its beginning.
@@ -63,7 +66,7 @@ pub(super) struct Work {
     /// Bytes that a run without a budget would hold now, and the most that it held.
     named_bytes: usize,
     named_most: usize,
-    /// Sweeps that are under way, each within the one before.
+    /// Sweeps in progress, each nested in the one before.
     pub(super) nested: u32,
 }
 
@@ -79,7 +82,7 @@ impl Work {
         self.named_most = self.named_most.max(self.named_bytes);
     }
 
-    /// It has none any more.
+    /// A storage has no name any more.
     pub(super) fn unname(&mut self, bytes: usize) {
         self.named_bytes -= bytes;
     }
@@ -90,7 +93,7 @@ impl Work {
         (self.replayed, self.beside_schedule, self.all, self.rehearsed) = (0, 0, 0, 0);
     }
 
-    /// Another budget: what ran again under the one before does not count.
+    /// The budget changed: recomputation under the old one does not count.
     pub(super) fn forget_replays(&mut self) {
         (self.policy_rate, self.schedule_rate, self.does_follow) = (None, None, false);
         (self.replayed, self.beside_schedule, self.all, self.rehearsed) = (0, 0, 0, 0);
@@ -101,35 +104,36 @@ impl Work {
         self.does_follow
     }
 
-    /// A rehearsal begins, or what was rehearsed, which may run so many operators again.
+    /// A rehearsal, or a run of rehearsed commands, begins. It may recompute so many operators.
     pub(super) fn begin_rehearsed(&mut self, work: u64) {
         (self.left, self.granted) = (Some(work), work);
     }
 
-    /// It ends.
+    /// The rehearsal or the rehearsed run ends.
     pub(super) fn end_rehearsed(&mut self) {
         self.rehearsed_last = self.left.take().map_or(0, |left| self.granted - left);
     }
 
-    /// Adds the operators of the last canonical run to the step's: they depend on the commands and the budget alone.
+    /// Adds the operators of the last rehearsed run to the step's. They depend on the commands and the budget alone.
     pub(super) fn count_rehearsed(&mut self) {
         self.rehearsed += std::mem::take(&mut self.rehearsed_last);
     }
 }
 
 impl Worker {
-    /// Operators that the step may run again by now, with `times` in place of the device's option.
+    /// Operators that the step may recompute by now, with `times` in place of the device's option.
     pub(super) fn work_limit(&self, times: u32) -> u64 {
         let asked = self.work.asked + self.work.asked_before;
         u64::from(times).saturating_mul(asked.max(self.table.recipe_count() as u64))
     }
 
-    /// Of the step's limit, what neither the schedule nor what was rehearsed has taken.
+    /// The part of the step's limit that neither the schedule nor rehearsed runs have used.
     pub(super) fn work_left(&self) -> u64 {
         self.work_limit(self.options.recompute_limit).saturating_sub(self.schedule.launches() + self.work.rehearsed)
     }
 
-    /// A step ends: whether the next one follows the schedule from its beginning. That changes what runs again, and no verdict.
+    /// A step ends: decides whether the next one follows the schedule from its beginning. That changes recomputation,
+    /// and no verdict.
     pub(super) fn choose_for_next_step(&mut self) {
         let launches = self.schedule.launches();
         if launches == 0 && self.work.all == 0 {
@@ -149,7 +153,7 @@ impl Worker {
         w.does_follow = does_less;
     }
 
-    /// An operator is about to run again. Errors: Budget if that were one too many.
+    /// An operator is about to be recomputed. Errors: Budget if that is one too many.
     pub(super) fn begin_replay(&mut self) -> std::result::Result<(), OpFailure> {
         self.work.all += 1;
         if self.budget.is_some()
@@ -164,7 +168,8 @@ impl Worker {
             *left -= 1;
             return Ok(());
         }
-        // The schedule has counted the operators of its log. It has not counted those that a nested sweep runs for a missing input.
+        // The schedule has counted the operators of its log. It has not counted those that a nested sweep runs for a
+        // missing input.
         if self.budget.is_none() || (self.schedule.is_acting() && self.work.nested == 0) {
             return Ok(());
         }
@@ -180,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// Operators that the policy, or a sweep beside the schedule's log, may have run again by now.
+    /// Operators that the policy, or a sweep beside the schedule's log, may have recomputed by now.
     fn replay_limit(&self) -> u64 {
         let limit = self.work_limit(self.options.recompute_limit);
         let is_compared = !self.eviction.is_canonical() && self.schedule.is_active() && self.does_schedule_decide();
@@ -194,11 +199,11 @@ impl Worker {
         }
     }
 
-    /// Why a command is refused that would take too much work.
+    /// The error of a command that would take too much work.
     pub(super) fn too_much_work(&self) -> OpFailure {
         let e = self.shortfall_of(0);
         let Some(s) = e.shortfall() else { return e.into() };
-        // All that the program names would stay in so many; how much less would do is not known.
+        // All storages that the program names would fit in so many bytes. How much less would suffice is not known.
         let more = s.budget_bytes.saturating_add(s.budget_bytes / MORE_PART).next_multiple_of(self.alignment().bytes());
         let enough = self.work.named_most.max(more);
         let recompute_limit = Some(self.options.recompute_limit);

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use remat_types::{Error, ErrorKind, Fact, Result};
-use rustc_hash::FxHashMap;
 
 use super::command::Command;
 use super::eviction::Eviction;
 use super::failure::{Failures, OpFailure};
 use super::feasibility::Feasibility;
+use super::figures::Figures;
+use super::intake::Intake;
 use super::launcher::Launcher;
 use super::launcher::op_costs::OpCosts;
 use super::memory::Memory;
@@ -16,60 +17,55 @@ use super::memory::table::{StorageId, Table};
 use super::pending::PendingUpdates;
 use super::queue::{Batch, Next, Queue, Reply};
 use super::schedule::Schedule;
-use super::simulation::CommandStream;
 use super::spill::Spills;
 use super::step_planner::{CommandKind, StepPlanner};
 use super::steps::Steps;
 use super::work::Work;
 use crate::options::{DeviceOptions, Foresight as Planning};
-use crate::profile::Trace;
-use crate::report::{Kind, MemoryUse, Stats};
+use crate::report::{Kind, MemoryUse};
 use crate::slab::Key;
-use remat_device::{Alignment, Backend, Communication};
+use remat_device::{Alignment, Backend};
 
 pub(super) struct Worker {
+    // the device, and its memory
     pub(super) launcher: Launcher,
     pub(super) options: DeviceOptions,
     pub(super) budget: Option<usize>,
     pub(super) table: Table,
     pub(super) memory: Memory,
-    pub(super) op_costs: OpCosts,
-    pub(super) stats: Stats,
+    pub(super) spills: Spills,
     /// Scratch memory of the collectives of this step.
     pub(super) comm_scratch: Option<StorageId>,
-    /// What collectives had taken when the counters were set to zero.
-    pub(super) reset_communication: Communication,
-    pub(super) recomputed: FxHashMap<&'static str, (u64, u64)>,
-    pub(super) trace: Option<Trace>,
-    pub(super) recording: Option<CommandStream>,
-    /// Time of the last op that ran for the first time.
-    pub(super) last_run_ns: u64,
-    /// The op being run, for errors.
-    pub(super) running: &'static str,
-    /// Bytes the running op needs besides those placed already, for errors.
-    pub(super) still_needed: usize,
-    pub(super) feasibility: Feasibility,
-    pub(super) now_ns: u64,
+    // the choice of evictions and recomputations
+    pub(super) op_costs: OpCosts,
     pub(super) eviction: Eviction,
+    pub(super) feasibility: Feasibility,
     pub(super) step_planner: StepPlanner,
-    pub(super) spills: Spills,
-    /// Host memory of staging buffers, where the device's is another.
-    pub(super) pinned_host: Option<MemoryUse>,
-    /// Commands of the batch that runs which have not run yet.
-    left: usize,
-    /// Commands that were taken from the queue behind that batch, to see further.
-    ahead: Batch,
-    /// None when commands are stepped by hand.
-    queue: Option<Arc<Queue>>,
+    pub(super) schedule: Schedule,
+    pub(super) work: Work,
+    // the program
+    intake: Intake,
     pub(super) steps: Steps,
     pub(super) pending: PendingUpdates,
-    pub(super) work: Work,
-    pub(super) schedule: Schedule,
+    pub(super) running: Running,
+    pub(super) figures: Figures,
+    pub(super) now_ns: u64,
     /// This is a copy that finds out what would fit.
     pub(super) is_rehearsal: bool,
-    /// The commands of a group run, which was found to fit as a whole.
+}
+
+/// The command that runs.
+#[derive(Default)]
+pub(super) struct Running {
+    /// Its op, for errors.
+    pub(super) label: &'static str,
+    /// Bytes that it needs besides those that are placed, for errors.
+    pub(super) still_needed: usize,
+    /// The time of the last op that ran for the first time.
+    pub(super) last_ns: u64,
+    /// It belongs to a group, which was found to fit as a whole.
     pub(super) is_in_group: bool,
-    /// The command that runs, an op that runs exactly once, was launched.
+    /// Its op must run exactly once, and was launched.
     pub(super) is_launched: bool,
 }
 
@@ -77,7 +73,7 @@ impl Worker {
     pub(super) fn new(mut backend: Box<dyn Backend>, options: DeviceOptions, failures: Arc<Failures>) -> Result<Self> {
         let capacity = options.budget_bytes.unwrap_or(0);
         backend.reserve(capacity)?;
-        // What a dry run does must not depend on when a thread is ready.
+        // The run of a dry device must not depend on when a thread is ready.
         let planning = match options.foresight {
             Planning::Beside if backend.is_dry() => Planning::Off,
             planning => planning,
@@ -91,32 +87,21 @@ impl Worker {
             options,
             table: Table::new(),
             memory: Memory::new(capacity, alignment),
-            op_costs: OpCosts::default(),
-            stats: Stats::default(),
-            comm_scratch: None,
-            reset_communication: Communication::default(),
-            recomputed: FxHashMap::default(),
-            trace: None,
-            recording: None,
-            last_run_ns: 0,
-            running: "",
-            still_needed: 0,
-            feasibility: Feasibility::default(),
-            now_ns: 0,
-            eviction: Eviction::default(),
-            step_planner: StepPlanner::new(planning),
-            pinned_host,
             spills: Spills::default(),
-            left: 0,
-            ahead: Batch::default(),
-            queue: None,
+            comm_scratch: None,
+            op_costs: OpCosts::default(),
+            eviction: Eviction::default(),
+            feasibility: Feasibility::default(),
+            step_planner: StepPlanner::new(planning),
+            schedule: Schedule::default(),
+            work: Work::default(),
+            intake: Intake::default(),
             steps: Steps::new(failures),
             pending: PendingUpdates::default(),
-            work: Work::default(),
-            schedule: Schedule::default(),
+            running: Running::default(),
+            figures: Figures { pinned_host, ..Figures::default() },
+            now_ns: 0,
             is_rehearsal: false,
-            is_in_group: false,
-            is_launched: false,
         };
         if w.budget.is_some() {
             w.open_spill()?;
@@ -131,7 +116,7 @@ impl Worker {
 
     /// Runs commands until the queue is closed.
     pub(super) fn serve(mut self, queue: &Arc<Queue>) {
-        self.queue = Some(queue.clone());
+        self.intake.open(queue);
         let mut batch = Batch::default();
         loop {
             queue.take(&mut batch);
@@ -141,23 +126,23 @@ impl Worker {
                     let closed = || Error::new(ErrorKind::Closed, "the device was closed");
                     queue.close("the device was closed").refuse(closed);
                     batch.refuse(closed);
-                    std::mem::take(&mut self.ahead).refuse(closed);
+                    self.intake.take_ahead().refuse(closed);
                     let result = self.sync_all();
                     drop(self);
                     reply.send(result);
                     return;
                 }
-                std::mem::swap(&mut batch, &mut self.ahead);
+                std::mem::swap(&mut batch, self.intake.ahead());
             }
         }
     }
 
-    /// Runs a batch and leaves it empty. After a command to close, which ends it early, returns where to answer.
+    /// Runs a batch and leaves it empty. A command to close ends it early; then it returns the reply to send.
     fn run_batch(&mut self, batch: &mut Batch) -> Option<Reply<()>> {
-        self.left = batch.len();
+        self.intake.begin(batch.len());
         while let Some(next) = batch.next() {
             let before = self.now_ns;
-            self.left -= 1;
+            self.intake.advance();
             match next {
                 Next::Command(Command::Close { reply }) => return Some(reply),
                 Next::Command(c) => self.step(c),
@@ -168,25 +153,15 @@ impl Worker {
         None
     }
 
-    /// Takes more of the queue in, so that a policy sees further; never more than the queue may hold.
+    /// Takes more commands from the queue, so that a policy sees further. It never holds more than the queue may.
     pub(super) fn look_ahead(&mut self) {
-        let Some(queue) = self.queue.clone() else { return };
-        if self.left + self.ahead.len() < self.options.queue_capacity {
-            let mut more = Batch::default();
-            queue.try_take(&mut more);
+        if let Some(mut more) = self.intake.take_more(self.options.queue_capacity) {
             self.note(&more);
-            self.ahead.append(&mut more);
+            self.intake.ahead().append(&mut more);
         }
     }
 
-    /// Data of so many bytes has left the queue.
-    fn end_put(&self, bytes: usize) {
-        if let Some(queue) = &self.queue {
-            queue.end_put(bytes);
-        }
-    }
-
-    /// Notes what commands will use that came from the queue.
+    /// Notes the uses of commands that came from the queue.
     fn note(&mut self, batch: &Batch) {
         if self.budget.is_none() {
             self.eviction.pass_over(batch.len());
@@ -197,7 +172,7 @@ impl Worker {
 
     /// Runs one command.
     pub(super) fn step(&mut self, command: Command) {
-        if self.recording.is_some() {
+        if self.figures.recording.is_some() {
             self.record_command(&command);
         }
         match command {
@@ -206,7 +181,7 @@ impl Worker {
                 self.before_put(&Fact::new(p.data.dtype(), p.data.shape()));
                 let result = self.put(&p.data, p.kind, p.stream);
                 self.bind_put(p.id, result, &Fact::new(p.data.dtype(), p.data.shape()), p.site);
-                self.end_put(p.data.bytes().len());
+                self.intake.end_put(p.data.bytes().len());
             }
             Command::PutFrom(p) => {
                 self.steps.begin_command(p.caller);
@@ -219,7 +194,7 @@ impl Worker {
                     }
                     Err(e) => self.bind_put(p.id, Err(e), &p.fact, p.site),
                 }
-                self.end_put(p.fact.bytes());
+                self.intake.end_put(p.fact.bytes());
             }
             Command::Delete { id } => self.delete(id),
             Command::DropValue { id } => self.drop_value(id),
@@ -269,7 +244,7 @@ impl Worker {
                 self.end_charge(id);
                 self.destroy(id);
             }
-            Command::Stats { reply } => reply.send(Ok(self.figures())),
+            Command::Stats { reply } => reply.send(Ok(self.stats())),
             Command::Report { reply } => reply.send(Ok(self.report())),
             Command::Verify { reply } => reply.send(self.verify()),
             Command::ResetPeak => self.reset_peak(),
@@ -281,7 +256,7 @@ impl Worker {
             Command::StartTrace { sink } => self.start_trace(sink),
             Command::StopTrace { reply } => reply.send(Ok(self.take_trace())),
             Command::StartRecording => self.start_recording(),
-            Command::StopRecording { reply } => reply.send(Ok(self.recording.take().unwrap_or_default())),
+            Command::StopRecording { reply } => reply.send(Ok(self.figures.recording.take().unwrap_or_default())),
             Command::Close { reply } => reply.send(Ok(())),
         }
     }
@@ -302,7 +277,7 @@ pub(super) fn spawn(
             Ok(w) => {
                 // The opener waits for this message, so it is there to receive it.
                 let _ = ready.send(Ok(()));
-                // A panic here is a bug; waiters must not hang on it.
+                // A panic here is a bug. Callers that wait must not hang on it.
                 let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| w.serve(&queue)));
                 if served.is_err() {
                     let why = "the device's worker panicked: this is a bug in Remat";

@@ -12,8 +12,8 @@ use remat_device::KernelSet;
 use remat_device::program::Flow;
 use remat_device::program::Place;
 
-/// The calls of a graph in its own order. With `takeover`, outputs take the storage of temporaries that die with the
-/// call: less memory, but what was taken over cannot be read again.
+/// The calls of a graph, in its own order. With `takeover`, outputs take the storage of temporaries that die with the
+/// call. That needs less memory, but an input that was taken over cannot be read again.
 pub(super) fn lower(graph: &Graph, kernels: &Arc<dyn KernelSet>, takeover: bool, parts: &Parts<'_>) -> Result<Lowered> {
     let mut b = Build::new(graph, kernels, takeover);
     b.place_given();
@@ -30,14 +30,15 @@ pub(super) fn lower(graph: &Graph, kernels: &Arc<dyn KernelSet>, takeover: bool,
     Ok(b.out)
 }
 
-/// How a run is cut: the outputs of each part, and the number of nodes up to its end. None for a run in one piece.
+/// The cuts of a run: for each part, its outputs and the number of nodes up to its end. Both are empty for a run in one
+/// piece.
 #[derive(Default)]
 pub(super) struct Parts<'p> {
     pub(super) outputs: &'p [Vec<usize>],
     pub(super) ends: &'p [usize],
 }
 
-/// Where a storage is while the offsets are not known.
+/// The place of a storage before the offsets are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Root {
     Given(Place),
@@ -63,7 +64,7 @@ pub(super) struct Lowered {
     pub(super) y: Facts,
     /// (input, output) of each state with a next version.
     pub(super) updates: Vec<(usize, usize)>,
-    /// The number of calls up to the end of each part.
+    /// For each part, the number of calls up to its end.
     pub(super) parts: Vec<usize>,
 }
 
@@ -71,16 +72,16 @@ struct Build<'g> {
     graph: &'g Graph,
     kernels: &'g Arc<dyn KernelSet>,
     takeover: bool,
-    /// Where each value lies, once it does.
+    /// The place of each value that has one.
     at: Vec<Option<(Root, Layout)>>,
     out: Lowered,
     /// For each node the (input, output) pairs that write a state in place.
     in_place: Vec<SmallVec<[(usize, usize); 2]>>,
-    /// For each value, the last node that reads its storage or a view of it; `None` if the run gives it back.
+    /// For each value, the last node that reads its storage or a view of it. `None` if the run returns the value.
     last_read: Vec<Option<NodeId>>,
-    /// The output of the run into which a value is computed.
+    /// For each value, the output of the run into which it is computed.
     into: Vec<Option<usize>>,
-    /// Outputs that the end of a part has copied to their places.
+    /// Outputs that were copied to their places at the end of a part.
     copied: Vec<usize>,
     contiguous: OpRef,
 }
@@ -88,13 +89,13 @@ struct Build<'g> {
 /// A call whose temporaries have no offsets yet.
 pub(super) struct UnplacedCall {
     pub(super) op: OpRef,
-    /// What runs instead of a kernel, if the op owns graphs.
+    /// The programs that run instead of a kernel, if the op owns graphs.
     pub(super) flow: Option<Flow>,
     /// Storage, its bytes, fact and layout.
     pub(super) x: SmallVec<[(Root, usize, Fact, Layout); 4]>,
-    /// Storage, fact, and the input whose storage it is.
+    /// Storage, fact, and the input whose storage it takes.
     pub(super) y: SmallVec<[(Root, Fact, Option<usize>); 2]>,
-    /// (output, input): temporaries that the output may take over wherever nothing reads the input again.
+    /// (output, input): temporaries that the output may take over where nothing reads the input again.
     pub(super) may_take: SmallVec<[(usize, usize); 2]>,
     /// The temporary that is its workspace.
     pub(super) workspace: Option<usize>,
@@ -125,7 +126,7 @@ impl<'g> Build<'g> {
         self.at[v.index()] = Some((Root::Given(place), self.graph.fact(v).layout()));
     }
 
-    /// Inputs, states and constants; a state that is updated lies in its output from the start.
+    /// Places inputs, states and constants. An updated state lies in its output from the start.
     fn place_given(&mut self) {
         let g = self.graph;
         for v in g.inputs() {
@@ -152,7 +153,7 @@ impl<'g> Build<'g> {
         }
     }
 
-    /// The updates after which nothing but updates runs: they write in place, for nothing can fail any more.
+    /// Finds the updates after which only updates run. They write in place: nothing can fail any more.
     fn find_last_updates(&mut self) {
         let g = self.graph;
         let mut state_of = rustc_hash::FxHashMap::default();
@@ -194,7 +195,7 @@ impl<'g> Build<'g> {
         self.last_read = whole.iter().map(|w| last[w.index()]).collect();
     }
 
-    /// The input whose temporary dies with this node, so that output `j` may take it over.
+    /// The input whose temporary dies with this node and that output `j` may take over.
     fn dying(&self, id: NodeId, j: usize, x: &[(Root, usize, Fact, Layout)], taken: &[Option<usize>]) -> Option<usize> {
         if !self.takeover {
             return None;
@@ -208,7 +209,7 @@ impl<'g> Build<'g> {
             .map(|p| p.0)
     }
 
-    /// True if the temporary of input `i` is as output `j` needs it.
+    /// True if output `j` could use the temporary of input `i`.
     fn fits(&self, id: NodeId, j: usize, i: usize, x: &[(Root, usize, Fact, Layout)]) -> bool {
         let (n, (root, size, _, layout)) = (self.graph.node(id), &x[i]);
         let y = self.graph.fact(n.y[j]);
@@ -219,7 +220,7 @@ impl<'g> Build<'g> {
             && x.iter().filter(|o| o.0 == *root).count() == 1
     }
 
-    /// The pairs that the planner may choose from.
+    /// The takeovers from which the planner may choose.
     fn may_take(&self, id: NodeId, x: &[(Root, usize, Fact, Layout)]) -> SmallVec<[(usize, usize); 2]> {
         if self.takeover {
             return SmallVec::new();
@@ -228,7 +229,7 @@ impl<'g> Build<'g> {
         pairs.filter(|&(j, i)| self.fits(id, j, i, x)).collect()
     }
 
-    /// Values that are computed right into an output of the run.
+    /// Finds the values that are computed directly into an output of the run.
     fn place_outputs(&mut self) {
         for (j, o) in self.graph.outputs().iter().enumerate() {
             let is_next = self.graph.states().iter().any(|s| s.next == Some(o.value));
@@ -321,7 +322,7 @@ impl<'g> Build<'g> {
         Ok(())
     }
 
-    /// A copy without gaps, in a temporary.
+    /// Copies a value to a contiguous temporary.
     fn copied(&mut self, root: Root, fact: &Fact, layout: Layout) -> Root {
         self.touch(root);
         let to = Root::Temp(self.temp(fact.bytes()));
@@ -346,7 +347,8 @@ impl<'g> Build<'g> {
         });
     }
 
-    /// Ends the parts that have `nodes` nodes, but for the last: what was not computed into its output is copied there.
+    /// Ends the parts that have `nodes` nodes, except for the last part. Outputs that were not computed at their places
+    /// are copied there.
     fn end_parts(&mut self, parts: &Parts<'_>, nodes: usize) {
         while self.out.parts.len() + 1 < parts.ends.len() && parts.ends[self.out.parts.len()] == nodes {
             for &j in &parts.outputs[self.out.parts.len()] {
@@ -365,14 +367,14 @@ impl<'g> Build<'g> {
         }
     }
 
-    /// What was not computed into its place is copied there: outputs first, for they may be old versions of states.
+    /// Copies results that were not computed at their places. Outputs go first: they may be old versions of states.
     fn copy_results(&mut self) {
         let g = self.graph;
         let outputs = g.outputs().iter().enumerate().map(|(j, o)| (o.value, j));
         let mut copies: Vec<(ValueId, usize)> = outputs.filter(|(_, j)| !self.copied.contains(j)).collect();
         let nexts = g.states().iter().filter_map(|s| s.next);
         copies.extend(nexts.zip(self.out.updates.clone()).map(|(v, (_, j))| (v, j)));
-        // Two states that swap read each other's old version, which the first copy would overwrite.
+        // Two states that swap read each other's old version. The first copy would overwrite one.
         let from_state = |b: &Self, v: ValueId| match &b.at[v.index()] {
             Some((Root::Given(Place::Output(k)), _)) => *k >= g.outputs().len(),
             _ => false,

@@ -1,7 +1,7 @@
-//! Memory of constants: one mapping with huge pages instead of a block of the heap for each.
+//! Memory of constants: one mapping with huge pages instead of one heap block for each constant.
 //!
-//! A run reads every weight once. With pages of 4 KiB it would walk the page table at every 4 KiB of weights, which is a
-//! fifth of the time of a network at batch 1.
+//! A run reads every weight once. With pages of 4 KiB the processor would walk the page table for every 4 KiB of
+//! weights. That takes a fifth of the time of a network at batch 1.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use remat_types::{HostTensor, Result, SharedBytes};
 use remat_device::Alignment;
 use remat_device::host::{HUGE_PAGE_BYTES, HUGE_PAGE_MIN_BYTES, Region};
 
-/// A part of the mapping that is written no more.
+/// A part of the mapping that is no longer written.
 struct Part {
     region: Arc<Region>,
     at: usize,
@@ -28,8 +28,8 @@ impl AsRef<[u8]> for Part {
 /// Bytes of freed blocks after which the heap is trimmed.
 const TRIM_BYTES: usize = 16 << 20;
 
-/// Gives the pages of freed blocks back. The heap keeps those that lie below a block in use: while constants move, that is
-/// a second copy of all that moved before.
+/// Gives the pages of freed heap blocks back. The heap keeps pages below a block in use. While constants move, those
+/// pages would amount to a second copy of everything that moved before.
 fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the function has no precondition.
@@ -38,9 +38,9 @@ fn trim() {
     }
 }
 
-/// The graph with the constants that only it holds in one mapping; their blocks of the heap are freed, each as soon as it
-/// is copied. Too few bytes for huge pages stay where they are, and so does a graph that others hold: a second copy for
-/// them would cost memory. Errors: Io without memory.
+/// Moves the constants that only this graph holds into one mapping, and frees each heap block as soon as it is copied.
+/// Constants stay where they are if they are too small for huge pages, or if others hold the graph: a second copy would
+/// cost memory. Errors: Io without memory.
 pub(super) fn settled(graph: Arc<Graph>) -> Result<Arc<Graph>> {
     let mut graph = match Arc::try_unwrap(graph) {
         Ok(graph) => graph,
@@ -62,7 +62,7 @@ fn move_all(graph: &mut Graph, bytes: usize) -> Result<()> {
     region.reserve(bytes + HUGE_PAGE_BYTES)?;
     // SAFETY: an empty slice overlaps nothing.
     let start = unsafe { region.bytes(0, 0) }?.as_ptr();
-    // what lies before the first huge page is never touched: it takes addresses and no memory
+    // the bytes before the first huge page are never touched: they take addresses and no memory
     let mut next = start.align_offset(HUGE_PAGE_BYTES);
     let mut trimmed = next;
     graph.move_constants(|c: &mut HostTensor| {
@@ -74,7 +74,7 @@ fn move_all(graph: &mut Graph, bytes: usize) -> Result<()> {
             trimmed = next;
         }
         let (at, bytes) = (next, c.bytes().len());
-        // SAFETY: `next` only grows, so no part that was made overlaps this range.
+        // SAFETY: `next` only grows, so no earlier part overlaps this range.
         unsafe { region.bytes_mut(at, bytes) }?.copy_from_slice(c.bytes());
         next += Alignment::HOST.pad(bytes);
         let part: SharedBytes = Arc::new(Part { region: region.clone(), at, bytes });

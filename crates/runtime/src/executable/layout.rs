@@ -24,7 +24,7 @@ pub(super) struct PlacedCalls {
     pub(super) arena_bytes: usize,
     pub(super) lower_bound_bytes: usize,
     pub(super) plan: Option<PlanTimes>,
-    /// Where what is spilled goes, and when.
+    /// The spill folder and the copies, if the plan spills.
     pub(super) spilled: Option<(SpillTo, Copies)>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn build(
     let parts = Parts { outputs: &options.parts, ends: &ends };
     let lowered = lower(&graph, kernels, true, &parts)?;
     let beside = in_order(&lowered, &beside(&lowered), kernels.alignment());
-    // collectives that run beside need more, which is not worth a recomputation
+    // collectives that run beside other calls need more memory, which is not worth a recomputation
     let placed = match options.workspace_limit {
         Some(limit) if beside.arena_bytes > limit => {
             in_order(&lowered, &one_after_the_other(&lowered), kernels.alignment())
@@ -65,19 +65,20 @@ pub(super) fn build(
     }
 }
 
-/// Which temporary has the bytes of each, and from which call to which that one lives.
+/// For each temporary, the one whose bytes it uses, and that one's first and last call.
 struct Lives {
     place: Vec<usize>,
     temps: Vec<Temp>,
 }
 
-/// No call runs beside another.
+/// The lives of temporaries if no call runs beside another.
 fn one_after_the_other(l: &Lowered) -> Lives {
     Lives { place: (0..l.temps.len()).collect(), temps: l.temps.clone() }
 }
 
-/// Collectives of several ranks run beside the calls behind them: what one reads lives until its result is read, and all have one
-/// workspace, that of no other call, as they run one after the other.
+/// The lives of temporaries if collectives of several ranks run beside later calls. The input of a collective lives
+/// until the first read of its result. All collectives share one workspace, since they run one after the other. No
+/// other call uses it.
 fn beside(l: &Lowered) -> Lives {
     let mut lives = one_after_the_other(l);
     let end = l.calls.len().saturating_sub(1);
@@ -103,7 +104,7 @@ fn beside(l: &Lowered) -> Lives {
     lives
 }
 
-/// Every call once, each temporary at one offset.
+/// Every call once, with each temporary at one offset.
 fn in_order(l: &Lowered, lives: &Lives, unit: Alignment) -> PlacedCalls {
     let interval = |t: &Temp| Interval { storage: None, start: t.first, end: t.last, bytes: unit.pad(t.bytes) as u64 };
     let lifetimes = Lifetimes::of(lives.temps.iter().map(interval).collect(), l.calls.len());

@@ -1,14 +1,14 @@
 //! A graph made ready to run: a list of kernel calls whose operands have their places.
 //!
-//! To the device an executable is one op. Its inputs are the graph's inputs and states, its outputs the graph's outputs
-//! and the next versions of states; what lives in between is its workspace. So it runs under the same budget, in the
-//! same order, with the same errors as any op: a state whose last handle comes in is updated in place, a failed run
-//! leaves every state as it was, and an output may be evicted and made again.
+//! To the device an executable is one op. Its inputs are the graph's inputs and states. Its outputs are the graph's
+//! outputs and the next versions of states. All other values lie in its workspace. So it runs under the same budget, in
+//! the same order and with the same errors as any op: a state whose last handle is an input is updated in place, a
+//! failed run leaves every state as it was, and an output may be evicted and recomputed.
 //!
 //! A graph within a graph is an op of `control_flow`, whose program is made like an executable's and is part of it.
 //!
-//! Within a run nothing is inferred, hashed or allocated. States that are updated keep their old bytes until nothing can
-//! fail any more: updates at the end of the graph write in place, all others go to the workspace and are copied last.
+//! Within a run nothing is inferred, hashed or allocated. An updated state keeps its old bytes until nothing can fail
+//! any more: updates at the end of the graph write in place, and all others go to the workspace and are copied last.
 
 mod build;
 mod constants;
@@ -40,12 +40,12 @@ use remat_types::{DType, Error, ErrorKind, Fact, Facts, HostTensor, Result};
 
 pub use observe::{NanCheck, Observed, Observer, RangeCheck, ValueDump};
 
-/// What memory a run takes.
+/// The memory that a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryFigures {
     /// The workspace: everything that lives only within a run.
     pub arena_bytes: usize,
-    /// No workspace of this order of calls is smaller: the most bytes that live at once.
+    /// A lower bound of the workspace for this order of calls: the most bytes that live at once.
     pub lower_bound_bytes: usize,
     /// States.
     pub state_bytes: usize,
@@ -53,9 +53,10 @@ pub struct MemoryFigures {
     pub input_bytes: usize,
     /// Outputs, the next versions of states not counted.
     pub output_bytes: usize,
-    /// Constants, which the executable holds on the host: in one mapping if they are large and the graph was its alone.
+    /// Constants, which the executable holds on the host. They lie in one mapping if they are large and only this
+    /// executable held the graph.
     pub constant_bytes: usize,
-    /// Calls that a run makes again because what they gave had to go.
+    /// Calls that a run repeats because their results were evicted.
     pub recomputed_calls: usize,
     /// Bytes that a run copies out to the spill file.
     pub spilled_bytes: usize,
@@ -63,34 +64,34 @@ pub struct MemoryFigures {
     pub fetched_bytes: usize,
 }
 
-/// What the planner says of calls that run under a limit, in nanoseconds by the times that it was given.
+/// The planner's estimate for calls that run under a limit, in nanoseconds by the times that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PlanTimes {
     /// A run.
     pub planned_ns: u64,
     /// A run without a limit: every call once.
     pub base_ns: u64,
-    /// No plan within the limit takes less; where spilling is allowed, every call once.
+    /// No plan within the limit takes less. Where spilling is allowed, the time of every call once.
     pub bound_ns: u64,
-    /// What of a run is waiting for copies to and from the spill file.
+    /// The part of a run that waits for copies to and from the spill file.
     pub stall_ns: u64,
 }
 
-/// How a graph is made ready.
+/// The options for making a graph ready.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExecutableOptions {
-    /// Most bytes of the workspace; what does not fit is computed again. `None` for as many as it takes.
+    /// The most bytes of the workspace. Values that do not fit are recomputed. `None` for no limit.
     pub workspace_limit: Option<usize>,
-    /// Most seconds for planning under the limit; `None` for what the number of calls deserves, 1.6 up to 1,000. What is
-    /// refused does not depend on it.
+    /// The most seconds for planning under the limit. `None` for a time that follows from the number of calls: 1.6 s up
+    /// to 1,000 calls. It does not change whether a limit is refused.
     pub plan_seconds: Option<f64>,
-    /// Where what does not fit may be copied to, if that is cheaper than computing it again.
+    /// The folder to which values that do not fit may be spilled, if that is cheaper than recomputing them.
     pub spill: Option<SpillTo>,
     /// Nanoseconds that each node takes, in order, for planning under the limit; nodes without one count by their op's
     /// estimate. See [`Executable::fastest_times`].
     pub node_ns: Vec<Option<u64>>,
-    /// Cuts a run into consecutive parts: the outputs that each gives, by index. What no part names comes with the last;
-    /// the last also updates the states. Empty for a run in one piece.
+    /// Cuts a run into consecutive parts: for each part, the indices of the outputs that it gives. The last part also
+    /// gives the outputs that no part names, and updates the states. Empty for a run in one piece.
     pub parts: Vec<Vec<usize>>,
 }
 
@@ -98,14 +99,14 @@ pub struct ExecutableOptions {
 #[derive(Debug)]
 pub struct Executable {
     graph: Arc<Graph>,
-    /// The kernels that it was made for.
+    /// The kernels for which it was made.
     kernels: Arc<dyn KernelSet>,
     pub(crate) program: Program,
     figures: MemoryFigures,
     plan: Option<PlanTimes>,
     spill: Option<spill::Spill>,
     times: Arc<StepTimes>,
-    /// What the run in progress was given.
+    /// The operands of the run in progress.
     bindings: Mutex<Bindings>,
     observer: observe::Slot,
 }
@@ -124,7 +125,8 @@ impl Executable {
         Executable::for_kernels(graph, &host(threads), options)
     }
 
-    /// [`Executable::with`] for the kernels of any device: workspaces, layouts and estimates are theirs. Errors: the same.
+    /// [`Executable::with`] for the kernels of any device, with their workspaces, layouts and estimates. Errors: the
+    /// same.
     pub fn for_kernels(
         graph: Arc<Graph>,
         kernels: &Arc<dyn KernelSet>,
@@ -133,12 +135,12 @@ impl Executable {
         layout::build(graph, kernels, options)
     }
 
-    /// The kernels it was made for.
+    /// The kernels for which it was made.
     pub fn kernels(&self) -> &Arc<dyn KernelSet> {
         &self.kernels
     }
 
-    /// What it runs, where it runs within another.
+    /// Its program, for a run within another.
     pub(crate) fn into_program(self) -> Program {
         self.program
     }
@@ -148,12 +150,13 @@ impl Executable {
         &self.graph
     }
 
-    /// Shows every value that a call of later runs gives to `observer`; `None` ends it. Runs take longer by what it does.
+    /// Shows every value that a call of later runs gives to `observer`; `None` ends it. The observer's time adds to the
+    /// runs'.
     pub fn observe(&self, observer: Option<Arc<dyn Observer>>) {
         self.observer.set(observer);
     }
 
-    /// Who is shown the values of runs.
+    /// The observer that sees the values of runs.
     pub fn observer(&self) -> Option<Arc<dyn Observer>> {
         self.observer.get()
     }
@@ -163,12 +166,12 @@ impl Executable {
         self.program.threads
     }
 
-    /// What memory a run takes.
+    /// The memory that a run takes.
     pub fn figures(&self) -> MemoryFigures {
         self.figures
     }
 
-    /// What the planner promised; `None` if the calls fit their limit in their own order.
+    /// The times that the planner promised. `None` if the calls fit their limit in their own order.
     pub fn plan_times(&self) -> Option<PlanTimes> {
         self.plan
     }
@@ -178,7 +181,7 @@ impl Executable {
         self.program.steps.len()
     }
 
-    /// For each state with a next version, which input of the op is replaced by which output.
+    /// For each state with a next version: the input of the op, and the output that replaces it.
     pub fn updates(&self) -> &[(usize, usize)] {
         &self.program.updates
     }
@@ -188,8 +191,8 @@ impl Executable {
         self.program.steps.iter().zip(self.times.last()).map(|(s, ns)| (s.node, ns)).collect()
     }
 
-    /// The least nanoseconds that each node of the graph took in any run; `None` for views, which take no call, and
-    /// before the first run. A neighbour on the machine only ever adds time, so the least is the node's own.
+    /// The least nanoseconds that each node of the graph took in any run. `None` for views, which take no call, and
+    /// before the first run. Other processes can only add time, so the least time is the node's own.
     pub fn fastest_times(&self) -> Vec<Option<u64>> {
         let mut all = vec![None; self.graph.nodes().len()];
         for (s, ns) in self.program.steps.iter().zip(self.times.fastest()) {
@@ -213,8 +216,8 @@ impl Executable {
         Ok(planned::spec(&lowered, &*self.kernels, node_ns, planned::Extent::Run))
     }
 
-    /// Nanoseconds of a run whose nodes take so long, with what it waits for copies: at least in any run, or by its plan
-    /// before the first.
+    /// Nanoseconds of a run whose nodes take these times, with the waits for copies: the least wait of any run, or
+    /// before the first run the wait that the plan expects.
     pub fn predicted_ns(&self, node_ns: &[Option<u64>]) -> u64 {
         let of = |s: &Step| s.node.and_then(|n| node_ns.get(n.index()).copied().flatten()).unwrap_or(0);
         let planned = || self.plan.map_or(0, |p| p.stall_ns);
@@ -222,25 +225,26 @@ impl Executable {
         self.program.steps.iter().map(of).fold(stall, u64::saturating_add)
     }
 
-    /// The block of its constants, for a device that holds them: one more input of its runs there, after the states. `None` without any. Errors: those of [`HostTensor::zeros`].
+    /// The block of its constants, for a device that holds them. It is one more input of runs there, after the states.
+    /// `None` without constants. Errors: those of [`HostTensor::zeros`].
     pub(crate) fn constant_block(&self) -> Result<Option<HostTensor>> {
         let has_constants = self.program.constant_bytes() > 0;
         has_constants.then(|| self.program.constant_block()).transpose()
     }
 
-    /// True for the fact of that block.
+    /// True if `given` is the fact of that block.
     fn is_block(&self, given: &Fact) -> bool {
         let bytes = self.program.constant_bytes();
         self.kernels.holds_constants() && bytes > 0 && given.dtype == DType::U8 && given.bytes() == bytes
     }
 
-    /// Where it spills to, with the rates that its runs have seen; `None` if nothing is spilled.
+    /// The folder to which it spills, with the rates that its runs measured. `None` if nothing is spilled.
     pub fn spills_to(&self) -> Option<SpillTo> {
         Some(self.spill.as_ref()?.measured())
     }
 }
 
-/// The name of the host's kernels, where no device is.
+/// The name of the host's kernels without a device.
 pub(crate) const HOST: &str = "host";
 
 /// The host's kernels.

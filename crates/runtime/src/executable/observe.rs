@@ -1,4 +1,4 @@
-//! Looking at the values of a run, one after the other, as its calls give them.
+//! Observation of the values of a run, one after the other, as its calls give them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use remat_types::{DType, Error, ErrorKind, Result, write_npy};
 
 use remat_device::program::ValueView;
 
-/// What a call of a run gave.
+/// A value that a call of a run gave.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'v> {
     /// The graph of the run.
@@ -18,9 +18,9 @@ pub struct Observed<'v> {
     pub node: NodeId,
     /// The value that it gave.
     pub value: ValueId,
-    /// Which of its outputs that is.
+    /// The index of the value among the node's outputs.
     pub output: usize,
-    /// The elements, until the observer returns.
+    /// The elements. They are valid until the observer returns.
     pub view: ValueView<'v>,
     /// Nanoseconds that the call took.
     pub ns: u64,
@@ -37,11 +37,12 @@ impl Observed<'_> {
     }
 }
 
-/// Is shown every value that a call gives, on the thread that runs the calls; see
-/// [`Executable::observe`](super::Executable::observe). Views have no call and are not shown. An error ends the run as an
-/// error of the op would: states keep their versions, but for those whose next version was refused or shown before it.
+/// Sees every value that a call gives, on the thread that runs the calls; see
+/// [`Executable::observe`](super::Executable::observe). Views have no call and are not shown. An error ends the run as
+/// an error of the op would. States keep their versions, except for those whose next version was refused or was shown
+/// before the error.
 pub trait Observer: Send + Sync {
-    /// A call gave this.
+    /// A call gave the value `v`.
     fn value(&self, v: &Observed<'_>) -> Result<()>;
 }
 
@@ -68,7 +69,7 @@ impl Observer for NanCheck {
 /// An error (Value) at the first value of a float type whose magnitude exceeds a bound, or that is not a number.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeCheck {
-    /// The largest magnitude that is right.
+    /// The largest magnitude that is allowed.
     pub bound: f64,
 }
 
@@ -79,11 +80,11 @@ impl Observer for RangeCheck {
     }
 }
 
-/// The first element of a float value for which `wrong` holds, with its place.
+/// The first element of a float value for which `wrong` holds, with its index.
 fn first(v: &Observed<'_>, wrong: impl Fn(f64) -> bool) -> Option<(usize, f64)> {
     let x = v.view;
     let of = |i: usize, x: f64| wrong(x).then_some((i, x));
-    // Half floats are rare in observed runs: converting the whole value is simple, and right.
+    // Half floats are rare in observed runs. Converting the whole value is simple and correct.
     match x.dtype {
         DType::F32 => {
             bytemuck::cast_slice::<u8, f32>(x.bytes).iter().enumerate().find_map(|(i, x)| of(i, f64::from(*x)))
@@ -113,7 +114,7 @@ pub struct ValueDump {
 }
 
 impl ValueDump {
-    /// Into `folder`, which is made. Errors: Io.
+    /// Writes into `folder`, which is created if needed. Errors: Io.
     pub fn new(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref().to_owned();
         std::fs::create_dir_all(&folder)
@@ -134,7 +135,7 @@ impl Observer for ValueDump {
     }
 }
 
-/// Where an executable keeps its observer.
+/// The place of an executable's observer.
 #[derive(Default)]
 pub(super) struct Slot(RwLock<Option<Arc<dyn Observer>>>);
 

@@ -1,4 +1,4 @@
-//! Calls under a limit of memory: what has to go is computed again, or copied to a file, as the planner says.
+//! Calls under a memory limit. Evicted values are recomputed or copied to a file, as the planner decides.
 
 mod spilling;
 mod walk;
@@ -19,21 +19,21 @@ use remat_device::program::Place;
 use remat_device::program::beyond;
 use remat_device::spill::alignment;
 
-/// A call that runs at this place of the order, and where the temporaries that it makes lie from now on.
+/// A call at its place in the order, with the offsets of the temporaries that it makes.
 pub(super) struct PlacedCall {
     /// Index into the unplaced calls.
     pub(super) call: usize,
     /// (temporary, offset)
     pub(super) at: SmallVec<[(usize, usize); 2]>,
-    /// (output, input) whose temporary it takes over, beyond what the call says.
+    /// (output, input): the output takes over the input's temporary, beyond the takeovers of the call itself.
     pub(super) takes: SmallVec<[(usize, usize); 2]>,
 }
 
-/// The calls in an order, some of them several times, whose arena has at most `limit` bytes; in their own they need more,
-/// `in_order`.
+/// The calls in an order in which the arena has at most `limit` bytes; some calls run several times. In their own order
+/// they need `in_order` bytes, which is more.
 ///
-/// Errors (Budget): none is known; with the least that any needs, and the smallest limit for which one is known. Whether
-/// there is one, and these figures, depend on the calls alone.
+/// Errors (Budget): no such order is known. The error has the least bytes that any order needs, and the smallest limit
+/// for which an order is known. Whether there is an error, and these figures, depend on the calls alone.
 pub(super) fn within(
     l: &Lowered,
     (limit, in_order): (usize, usize),
@@ -74,7 +74,7 @@ pub(super) fn within(
     match stays {
         Plan::Feasible(mut s) => {
             if spilled.is_some() {
-                // what bounds schedules that copy nothing does not bound those that might
+                // a bound on schedules that copy nothing is no bound on schedules that may copy
                 s.lower_bound_ns = s.base_time_ns;
             }
             Ok(walk::placed(l, &problem, &s, &own, None))
@@ -116,7 +116,7 @@ fn temp_name(t: usize) -> String {
     format!("t{t}")
 }
 
-/// What has bytes in a problem.
+/// The storages that have bytes in a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// The workspace alone.
@@ -125,11 +125,11 @@ pub(super) enum Extent {
     Run,
 }
 
-/// The calls as the planner's problem. What lies outside the workspace may have no bytes there, but its versions count: a
-/// state that is overwritten cannot be read, nor made, again.
+/// The calls as the planner's problem. Storages outside the workspace may have no bytes in it, but their versions
+/// count: a state that was overwritten can be neither read nor recomputed.
 pub(super) fn spec(l: &Lowered, kernels: &dyn KernelSet, node_ns: &[Option<u64>], extent: Extent) -> Spec {
     let whole = |bytes: usize| if extent == Extent::Run { bytes as u64 } else { 0 };
-    // the present version of every output of the run that holds something
+    // the present version of every output of the run that has a value
     let mut held: FxHashMap<usize, String> = FxHashMap::default();
     let mut values = Vec::new();
     for (_, j) in &l.updates {
@@ -194,17 +194,18 @@ pub(super) fn spec(l: &Lowered, kernels: &dyn KernelSet, node_ns: &[Option<u64>]
     Spec { align: kernels.alignment().bytes() as u64, values, ops, outputs, spill: SpillRates::default() }
 }
 
-/// The calls that may fail for what the user gave them: those that read indices or labels, or foretell a shape. Each makes a value of no bytes
-/// that every update of a state reads, so that no order overwrites a state before the last of them has run.
+/// The calls that may fail because of the user's values: they read indices or labels, or predict a shape. Each makes a
+/// value of no bytes that every update of a state reads. So in every order the last of them runs before a state is
+/// overwritten.
 #[derive(Default)]
 struct Checks {
-    /// Integers that the user gave, or that were made of such.
+    /// Integers that the user gave, or that were computed from such integers.
     given: FxHashSet<Root>,
     passed: Vec<String>,
 }
 
 impl Checks {
-    /// The name of the value that says that call `i` has run, if it may fail.
+    /// The name of the value that shows that call `i` has run. `None` if the call cannot fail.
     fn note(&mut self, i: usize, d: &UnplacedCall) -> Option<String> {
         let is_given = |root: &Root| matches!(root, Root::Given(_)) || self.given.contains(root);
         if !d.op.may_fail() && !d.x.iter().any(|x| x.2.dtype.is_int() && is_given(&x.0)) {
@@ -224,7 +225,7 @@ fn own(l: &Lowered, d: &UnplacedCall, k: usize, t: usize) -> Bytes {
     if of.is_empty() { Bytes::Own(bytes) } else { Bytes::OwnOr(bytes, of) }
 }
 
-/// What a call may take before it was measured.
+/// The estimated time of a call that was not measured.
 fn time_ns(d: &UnplacedCall, kernels: &dyn KernelSet) -> u64 {
     let x: SmallVec<[&remat_types::Fact; 4]> = d.x.iter().map(|x| &x.2).collect();
     let y: Vec<remat_types::Fact> = d.y.iter().map(|y| y.1.clone()).collect();

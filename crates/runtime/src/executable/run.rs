@@ -1,4 +1,4 @@
-//! A run: the program's calls in order, timed, shown to an observer, and with the copies of a plan that spills.
+//! A run on the host: the program's calls in order, timed, observed, and with the copies of a plan that spills.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,26 +18,26 @@ use remat_device::program::beyond;
 use remat_device::program::{Frame, Machine, Watch, hold_states, run_steps};
 use remat_device::program::{Program, Step, ValueView};
 
-/// What else is called after a step.
+/// A function that is called after each step.
 pub(crate) type AfterStep<'a> = dyn FnMut(usize, HostMachine<'_>, &Frame<'_, Range>) -> Result<()> + 'a;
 
 impl Executable {
     pub(super) fn run(&self, cx: &mut EvalCx<'_>, comm: Option<&CommThread>) -> Result<()> {
         self.program.check_threads(cx.pool.threads())?;
-        // One list serves all runs; a second run at the same time, on another device, makes its own.
+        // One list serves all runs. A second run at the same time, on another device, makes its own.
         let mut own = Bindings::default();
         let mut kept = self.bindings.try_lock();
         let given = kept.as_deref_mut().unwrap_or(&mut own);
         given.bind(cx)?;
         let frame = given.frame(&self.program, Range::exclusive(cx.workspace));
-        // SAFETY: the ranges are those of the operands and the workspace, which are borrowed for this call; collectives have
-        // ended when it returns, for `run_on_host` waits for them.
+        // SAFETY: the ranges are those of the operands and the workspace, which are borrowed for this call. Collectives
+        // have ended when it returns, since `run_on_host` waits for them.
         let mut cpu = unsafe { HostMachine::new(&*self.kernels, cx.pool, comm) };
         hold_states(&mut cpu, &frame, |i, j| cx.y[j].holds() == Some(i))?;
         self.run_steps(0..self.program.steps.len(), &frame, cpu, &mut |_, _, _| Ok(()))
     }
 
-    /// Runs the steps of `range` in order; after each the observer is shown what it gave, then `after` is called.
+    /// Runs the steps of `range` in order. After each step the observer sees its outputs, and then `after` is called.
     pub(crate) fn run_steps(
         &self,
         range: std::ops::Range<usize>,
@@ -62,7 +62,7 @@ impl Executable {
         Calls { exe: self, copies, observer: self.observer(), start: Instant::now(), after }
     }
 
-    /// Shows what output `j` of a step that has run holds.
+    /// Shows output `j` of a step that has run.
     fn show_to(&self, step: &Step, j: usize, view: ValueView<'_>, ns: u64, to: &dyn Observer) -> Result<()> {
         let Some(node) = step.node else { return Ok(()) };
         let value = self.graph.node(node).y[j];
@@ -96,12 +96,12 @@ impl ProgramOwner for Executable {
     }
 }
 
-/// What comes before and after the calls of a run on the host.
+/// The work before and after the calls of a run on the host.
 struct Calls<'a, 'f> {
     exe: &'a Executable,
     copies: Option<&'a mut InFlight<'f>>,
     observer: Option<Arc<dyn Observer>>,
-    /// When the call began.
+    /// The time at which the call began.
     start: Instant,
     after: &'a mut AfterStep<'a>,
 }

@@ -1,4 +1,4 @@
-//! The copies of a run to a file and back, while they are under way.
+//! The copies of a run to a file and back, while the run is under way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use remat_device::program::Span;
 use remat_device::program::{Copies, CopyStep};
 use remat_device::spill::{Flight, SpillFile, SpillTo};
 
-/// The files of the runs of a program that makes copies: one for each that is under way at the same time.
+/// The spill files of a program: one for each run that is under way at the same time.
 #[derive(Debug)]
 pub(super) struct Spill {
     to: SpillTo,
@@ -36,13 +36,13 @@ impl Spill {
         Some(self.least_wait.load(Ordering::Relaxed)).filter(|ns| *ns < u64::MAX)
     }
 
-    /// The folder with the rates that runs have seen.
+    /// The folder with the rates that runs have measured.
     pub(super) fn measured(&self) -> SpillTo {
         let rates: Option<SpillRates> = self.files().iter().find_map(SpillFile::rates);
         rates.and_then(|r| self.to.at_rates(r).ok()).unwrap_or_else(|| self.to.clone())
     }
 
-    /// Runs `f` with the checked copies of a run in `arena`. The file is kept for the next run.
+    /// Calls `f` with the checked copies of a run in `arena`. The file is kept for the next run.
     pub(super) fn fly(
         &self,
         copies: &Copies,
@@ -73,12 +73,12 @@ pub(super) struct InFlight<'f> {
 }
 
 impl InFlight<'_> {
-    /// True if something comes before step `i`.
+    /// True if a copy is due before step `i`.
     pub(super) fn are_due(&self, i: usize) -> bool {
         self.copies.list.get(self.next).is_some_and(|(before, _)| *before <= i)
     }
 
-    /// What comes before step `i`. Errors (Io): a copy failed.
+    /// Begins or awaits the copies that are due before step `i`. Errors (Io): a copy failed.
     pub(super) fn before(&mut self, i: usize) -> Result<()> {
         while let Some(&(_, m)) = self.copies.list.get(self.next).filter(|(before, _)| *before <= i) {
             self.next += 1;
@@ -87,8 +87,8 @@ impl InFlight<'_> {
                 CopyStep::Out { slot, at } => {
                     let s = self.copies.slots[slot];
                     let memory = self.arena.part(at, s.bytes)?.first();
-                    // SAFETY: `Copies::check` has seen that no step of the plan touches memory that is on its way; the arena
-                    // is the run's alone, and outlives the flight, which ends within the run.
+                    // SAFETY: `Copies::check` has checked that no step of the plan touches memory of a copy in flight.
+                    // The arena belongs to this run, and outlives the flight, which ends within the run.
                     unsafe { self.flight.copy_out(slot, s, memory) };
                 }
                 CopyStep::In { slot, at } => {

@@ -34,7 +34,8 @@ fn square() -> Fact {
     Fact::new(DType::F32, [SIDE, SIDE])
 }
 
-/// Calls over values that are all squares: op and indices of what it reads. Values 0 to 2 are given.
+/// Calls over values that are all squares: each op, and the indices of the values that it reads. Values 0 to 2 are
+/// given.
 fn program(seed: u64, calls: usize) -> Vec<(OpRef, SmallVec<[usize; 4]>)> {
     let mut d = Rng(seed);
     let slice = Slice { axis: 0, start: SIDE - 1, len: SIDE, step: -1 };
@@ -83,7 +84,7 @@ fn random(seed: u64, calls: usize, c: &Channel) -> (Arc<Graph>, Vec<Handle>, Vec
         let read: Vec<ValueId> = x.iter().map(|i| built[*i]).collect();
         built.push(b.node(op, &read, None).expect("fits")[0]);
     }
-    // results from the middle as well, and one of them twice
+    // results from the middle too, and one of them twice
     let results = [built.len() - 1, built.len() / 2, built.len() - 2, built.len() - 1];
     results.iter().enumerate().for_each(|(k, i)| b.output(built[*i], &format!("y{k}")));
     let wanted = results.iter().map(|i| eager[*i].clone()).collect();
@@ -153,7 +154,7 @@ fn a_limited_workspace_is_kept_and_changes_no_bit() {
 
 #[test]
 fn no_plan_updates_a_state_before_what_may_still_fail() {
-    // a wrong index; another count than a size foretells
+    // a wrong index; another number of elements than a size predicts
     updates_wait_for("take");
     updates_wait_for("nonzero");
 }
@@ -164,7 +165,7 @@ fn updates_wait_for(last: &str) {
     let (x, index) = (b.input(fact(), None), b.input(Fact::new(DType::I64, [1]), None));
     let w = b.state(fact(), Some("w"));
     let node = |op: OpRef, x: &[ValueId]| b.node(op, x, None).expect("fits")[0];
-    // only the update reads it, and it would be in the way of what is larger
+    // only the update reads it, and it would be in the way of a larger value
     let g = node(unary(UnaryFn::Tanh), &[x]);
     let larger = node(Concat { axis: 0 }.into(), &[x, x]);
     let larger = node(unary(UnaryFn::Exp), &[larger]);

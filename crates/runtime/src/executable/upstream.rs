@@ -38,7 +38,7 @@ fn put(c: &Channel, v: f32) -> Handle {
     c.put_as(&HostTensor::from_slice(&[v; N], [N]).expect("fits"), Kind::Data).expect("open")
 }
 
-/// Runs on these inputs and states; outputs and next states, of which every element is the same.
+/// Runs on these inputs and states. Gives one number for each output and next state, whose elements are all equal.
 fn run(c: &Channel, exe: &Arc<Executable>, x: &[&Handle]) -> Vec<f32> {
     let op = OpRef::from_shared(exe.clone());
     let y = c.apply(op, x.iter().map(|h| (*h).clone()).collect::<SmallVec<[Handle; 4]>>()).expect("fits");
@@ -61,7 +61,7 @@ fn pure_mlp0() {
         }
         b.output(v, "y");
         let f = ready(b).figures();
-        // the first reads the input and the last writes the output
+        // the first call reads the input, and the last writes the output
         assert_eq!(
             (f.arena_bytes, f.lower_bound_bytes),
             (2 * Alignment::HOST.pad(row().bytes()), 2 * Alignment::HOST.pad(row().bytes()))
@@ -85,7 +85,7 @@ fn mem_fwd0() {
     assert_eq!(run(&c, &exe, &[&put(&c, 3.0)]), [0.0]);
 }
 
-/// graph/mem_fwd.cpp, InplaceWithDynStorage: an output takes over an input's storage only where nobody reads it again.
+/// graph/mem_fwd.cpp, InplaceWithDynStorage: an output takes over an input's storage only if nothing reads it again.
 #[test]
 fn inplace_readers() {
     let b = Builder::raw();
@@ -126,7 +126,8 @@ fn add_update_forwarded() {
     assert_eq!(run(&c, &exe, &[&put(&c, 5.0), &put(&c, 2.0)]), [2.0, 7.0]);
 }
 
-/// graph/misc.cpp, CompileTwice and SingleGraphMultipleCompile: upstream's older function refuses to run; here both do.
+/// graph/misc.cpp, CompileTwice and SingleGraphMultipleCompile: upstream's older function refuses to run; here both
+/// run.
 #[test]
 fn single_graph_multiple_compile() {
     let b = Builder::raw();
@@ -142,7 +143,7 @@ fn single_graph_multiple_compile() {
     }
 }
 
-/// graph/misc.cpp, ExtraVarDeps: a value that another one has to wait for is computed before it.
+/// graph/misc.cpp, ExtraVarDeps: a value is computed before another value that must wait for it.
 #[test]
 fn extra_var_deps() {
     let b = Builder::raw();
@@ -188,7 +189,7 @@ fn recover_from_async_error() {
     assert_eq!(div(6, 2).expect("runs").to_f64_vec(), [3.0]);
 }
 
-/// gopt/test/no_memory_copy.cpp: what is computed last is computed where the output stays; a view of it is copied once.
+/// gopt/test/no_memory_copy.cpp: the last op computes into the output's memory; a view of its result is copied once.
 #[test]
 fn no_memory_copy() {
     let b = Builder::raw();

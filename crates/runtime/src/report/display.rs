@@ -1,4 +1,4 @@
-//! The memory report as people read it.
+//! The memory report as text for people.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -6,12 +6,12 @@ use remat_types::ByteSize;
 
 use super::{HolderBytes, MemoryReport, OpTime, Stats};
 
-/// Holders and ops listed by name; the rest are summed up.
+/// The number of holders and ops that are listed by name. The rest are summed up.
 const SHOWN: usize = 8;
 
 impl Display for MemoryReport {
-    /// A line for the budget and the peak, who held the bytes there, what was evicted and recomputed, how plans were
-    /// followed and what was spilled; without a line break at the end.
+    /// Lines for the budget and the peak, the holders of bytes at the peak, evictions and recomputation, followed
+    /// plans, and spilling. The text ends without a line break.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let s = &self.stats;
         let budget = s.budget_bytes.map_or_else(|| "unlimited".to_owned(), |b| ByteSize(b).to_string());
@@ -65,7 +65,7 @@ fn holders(f: &mut Formatter<'_>, title: &str, all: &[HolderBytes], peak: usize)
     }
 }
 
-/// What ran on the host for want of a kernel, if anything did.
+/// The ops that ran on the host for want of a kernel, if there were any.
 fn on_host(f: &mut Formatter<'_>, s: &Stats, ops: &[OpTime]) -> fmt::Result {
     if s.host_fallback_ops == 0 {
         return Ok(());
@@ -98,14 +98,14 @@ fn foresight(f: &mut Formatter<'_>, s: &Stats) -> fmt::Result {
     write!(f, "\n    the ops of the last followed step took {took:.1} ms, {planned:.1} ms as planned")
 }
 
-/// What went to the spill file and came back, and whether the file is still used.
+/// The bytes that went to the spill file and came back, and whether the file is still in use.
 fn spilled(f: &mut Formatter<'_>, s: &Stats) -> fmt::Result {
     if s.spilled_bytes > 0 {
         let (spilled, fetched) = (ByteSize(s.spilled_bytes as usize), ByteSize(s.fetched_bytes as usize));
         write!(f, "\n  spilled {spilled}, fetched {fetched}, waited {:.1} ms for that", ms(s.spill_wait_ns))?;
     }
     match &s.spill_failure {
-        Some(why) => write!(f, "\n  nothing is spilled any more, and what was is computed again: {why}"),
+        Some(why) => write!(f, "\n  spilling has ended, and spilled values are recomputed: {why}"),
         None => Ok(()),
     }
 }

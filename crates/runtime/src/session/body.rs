@@ -1,4 +1,4 @@
-//! What a session's run needs, in one piece, so that it can move to the session's thread.
+//! The parts of a session that a run needs, in one value, so that it can move to the session's thread.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,17 +21,17 @@ use remat_device::program::Span;
 use remat_device::program::ValueView;
 use remat_device::program::{Place, Step};
 
-/// What is called with a value.
+/// A function that is called with a value.
 pub(super) type Callback = Box<dyn FnMut(ValueView<'_>) + Send>;
 
-/// What a callback is called with.
+/// The value that a callback watches.
 #[derive(Clone, Copy)]
 enum Watched {
     Output(usize),
     Value(ValueId),
 }
 
-/// After which step, with which of its outputs, what is called.
+/// A callback, with the step after which it is called and the step's output that it is given.
 struct Watch {
     watched: Watched,
     step: usize,
@@ -44,14 +44,14 @@ pub(super) struct Body {
     pool: Pool,
     /// Inputs, states and outputs.
     given: Block,
-    /// Offset and bytes in `given`; none for a state that is updated, which lies in its output.
+    /// Offset and bytes in `given`. An updated state has no range of its own: it lies in its output.
     x: Vec<(usize, usize)>,
     y: Vec<(usize, usize)>,
     bindings: Bindings,
     workspace: Workspace,
     allocate: Option<Allocate>,
     device: Option<OnDevice>,
-    /// Parts that have run.
+    /// The number of parts that have run.
     done: usize,
     watches: Vec<Watch>,
     pub(super) hooks: RunHooks,
@@ -174,7 +174,7 @@ impl Body {
         Ok(())
     }
 
-    /// Ends a run in parts that did not come to its last.
+    /// Ends a run in parts that did not reach its last part.
     fn abandon(&mut self) {
         if std::mem::take(&mut self.done) > 0 {
             self.hooks.finish(Err(&Error::new(ErrorKind::Value, "the run ended before its last part")));
@@ -213,7 +213,7 @@ impl Body {
         block.reserve(exe.figures().arena_bytes, allocate.as_ref())?;
         bind(bindings, x, y, Range::exclusive(given.slice()?), outputs)?;
         let frame = bindings.frame(&exe.program, Range::exclusive(block.slice()?));
-        // SAFETY: what was bound is borrowed for this call: inputs, outputs, the given block and the workspace.
+        // SAFETY: the bound memory is borrowed for this call: inputs, outputs, the given block and the workspace.
         let machine = unsafe { HostMachine::new(&**exe.kernels(), pool, None) };
         exe.run_steps(steps, &frame, machine, &mut |step, cpu, frame| {
             for w in watches.iter_mut().filter(|w| w.step == step) {
@@ -223,7 +223,8 @@ impl Body {
         })
     }
 
-    /// A run whose results are there before any of them is written, so that a run that fails leaves states and outputs as they were.
+    /// Runs on the device. All results arrive before any is written, so a run that fails leaves states and outputs as
+    /// they were.
     fn run_on_device(&mut self, device: &OnDevice, outputs: &mut [Option<&mut [u8]>]) -> Result<()> {
         let (exe, inputs) = (self.exe.clone(), self.exe.graph().inputs().len());
         let mut x = Vec::with_capacity(exe.program.x.len());
@@ -248,7 +249,7 @@ impl Body {
         Ok(())
     }
 
-    /// Errors (Value) for an input or state of bools that was given another byte than 0 or 1: kernels read bools.
+    /// Errors (Value) for an input or state of bools with another byte than 0 or 1: kernels read the bytes as `bool`.
     fn check_bools(&mut self) -> Result<()> {
         for i in 0..self.exe.program.x.len() {
             if self.exe.program.x[i].dtype != DType::Bool {
@@ -283,7 +284,7 @@ impl Body {
         Ok(())
     }
 
-    /// Runs `exe` from now on, another plan for the same graph.
+    /// Runs `exe` from now on: another plan for the same graph.
     pub(super) fn replan(&mut self, exe: Arc<Executable>) -> Result<()> {
         let no = |text: &str| Err(Error::new(ErrorKind::Value, format!("a plan for a session {text}")));
         if !Arc::ptr_eq(exe.graph(), self.exe.graph()) {
@@ -305,7 +306,7 @@ impl Body {
     }
 }
 
-/// The step that makes what is watched, and which of its outputs it is.
+/// The step that computes the watched value, and the index of its output.
 fn made(exe: &Executable, watched: Watched) -> Result<(usize, usize)> {
     match watched {
         // the last step that writes an output makes it whole
@@ -329,7 +330,7 @@ fn made(exe: &Executable, watched: Watched) -> Result<(usize, usize)> {
     }
 }
 
-/// Fills `bindings` with parts of `given` and the caller's memory; only the first run takes memory for that.
+/// Fills `bindings` with parts of `given` and the caller's memory. Only the first call allocates.
 fn bind(
     bindings: &mut Bindings,
     x: &[(usize, usize)],
@@ -351,12 +352,12 @@ fn bind(
     Ok(())
 }
 
-/// Told when a run has ended and can be waited for without waiting.
+/// Called when a run has ended and [`Runner::wait`] would no longer block.
 pub(super) type Ended = Box<dyn FnOnce() + Send>;
 
 type Job = (Box<Body>, Option<Ended>);
 
-/// The thread of asynchronous runs. Channels with room for one message take nothing from the heap when one is sent.
+/// The thread of asynchronous runs. Its channels have room for one message each, so that sending allocates nothing.
 pub(super) struct Runner {
     to: SyncSender<Job>,
     back: Receiver<(Box<Body>, Result<()>)>,
@@ -370,7 +371,7 @@ impl Runner {
             while let Ok((mut body, ended)) = jobs.recv() {
                 let run = catch_unwind(AssertUnwindSafe(|| body.run_all()));
                 let result = run.unwrap_or_else(|payload| {
-                    // It may panic when it is dropped.
+                    // The payload may panic when it is dropped.
                     std::mem::forget(payload);
                     Err(Error::new(ErrorKind::Internal, "a kernel or callback panicked"))
                 });

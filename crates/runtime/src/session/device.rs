@@ -1,4 +1,4 @@
-//! Runs of a session on a device: what it was given goes there, and what comes out comes back.
+//! Runs of a session on a device: inputs and states are copied there, and results are copied back.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 use crate::eager::{Channel, Device, Handle};
 use crate::executable::Executable;
 
-/// Where the runs of a session are commands of a device.
+/// The device that executes the runs of a session.
 #[derive(Clone)]
 pub(super) struct OnDevice {
     channel: Channel,
     op: OpRef,
-    /// Stays there from run to run.
+    /// The constants stay on the device from run to run.
     constants: Option<Handle>,
 }
 
 impl OnDevice {
-    /// Errors: Value for an executable for another device's kernels, or in parts; Closed.
+    /// Errors: Value for an executable of another device's kernels, or in parts; Closed.
     pub(super) fn new(device: &Device, exe: &Arc<Executable>) -> Result<OnDevice> {
         let wrong = |text: String| Err(Error::new(ErrorKind::Value, text));
         let (own, given) = (exe.kernels().device(), device.kernels().device());
@@ -40,7 +40,8 @@ impl OnDevice {
         Ok(())
     }
 
-    /// Outputs and next versions of states for these inputs and states; the failure of what was put or computed otherwise.
+    /// The outputs and next versions of states for these inputs and states. Errors: the failure of a copy or of the
+    /// computation.
     pub(super) fn run(&self, x: &[HostTensor]) -> Result<Vec<HostTensor>> {
         let mut inputs: SmallVec<[Handle; 4]> = SmallVec::new();
         for x in x {

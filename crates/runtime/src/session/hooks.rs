@@ -1,19 +1,19 @@
-//! What is called when a run starts and when it has finished.
+//! Functions that are called when a run starts and when it has finished.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use remat_types::{Error, ErrorKind, Result};
 
-/// How a run finished, for a function that only looks.
+/// The result of a run, for a function that only reads it.
 pub type RunResult<'e> = std::result::Result<(), &'e Error>;
 
 type Finish = dyn FnMut(RunResult<'_>) + Send;
 
 /// Functions that are called around runs, in the order in which they were added, on the thread that runs.
 ///
-/// For each run that starts, those of the start are called, and those of the end once its outputs are there or it has failed. One that
-/// panics ends the run, and the panic is the caller's; what is run stays usable.
+/// Each run that starts calls the start functions. It calls the finish functions once its outputs are ready or it has
+/// failed. A function that panics ends the run, and the panic reaches the caller. The object that runs stays usable.
 #[derive(Default)]
 pub struct RunHooks {
     start: Vec<Box<dyn FnMut() + Send>>,
@@ -32,7 +32,7 @@ impl RunHooks {
         self.start.push(Box::new(f));
     }
 
-    /// Calls `f` when the outputs of a run are there, or it has failed.
+    /// Calls `f` when the outputs of a run are ready, or when it has failed.
     pub fn on_finish(&mut self, f: impl FnMut(RunResult<'_>) + Send + 'static) {
         self.finish.push(Box::new(f));
     }
@@ -42,19 +42,19 @@ impl RunHooks {
         self.start.iter_mut().for_each(|f| f());
     }
 
-    /// A run has finished so.
+    /// A run has finished with this result.
     pub fn finish(&mut self, result: RunResult<'_>) {
         self.finish.iter_mut().for_each(|f| f(result));
     }
 
-    /// Runs `run`, whose hooks `of` gives, between those of the start and those of the end. A run that panics has finished too, with an
-    /// error of kind Internal, before its panic goes on.
+    /// Calls `f` on `run`, between the start functions and the finish functions of the hooks that `of` gives. A run
+    /// that panics has finished too, with an error of kind Internal, before its panic goes on.
     pub fn around<R>(run: &mut R, of: fn(&mut R) -> &mut RunHooks, f: impl FnOnce(&mut R) -> Result<()>) -> Result<()> {
         of(run).start();
         RunHooks::part(run, of, true, f)
     }
 
-    /// A part of a run that has started. After one that fails, and after the last, the run has finished.
+    /// Runs one part of a run that has started. The run finishes after a part that fails, and after its last part.
     pub(super) fn part<R>(
         run: &mut R,
         of: fn(&mut R) -> &mut RunHooks,

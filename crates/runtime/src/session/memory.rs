@@ -12,20 +12,20 @@ use remat_device::Alignment;
 /// Memory that a session borrows for its life.
 pub type SessionMemory = Box<dyn DerefMut<Target = [u8]> + Send>;
 
-/// Gives memory of at least so many bytes; its alignment and content do not matter.
+/// Gives memory of at least so many bytes. Its alignment and content do not matter.
 pub type Allocate = Arc<dyn Fn(usize) -> Result<SessionMemory> + Send + Sync>;
 
-/// Scratch memory of sessions; clones are the same memory.
+/// Scratch memory of sessions. Clones share one memory.
 #[derive(Clone, Debug, Default)]
 pub struct Workspace(Arc<Mutex<Block>>);
 
 impl Workspace {
-    /// No memory yet; it grows to what the largest of its sessions needs.
+    /// An empty workspace. It grows to the need of the largest of its sessions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes it has now.
+    /// The bytes that it has now.
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -34,13 +34,13 @@ impl Workspace {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives its memory back; the next run takes it again.
+    /// Gives the memory back. The next run takes it again.
     pub fn release(&self) {
         *self.lock() = Block::default();
     }
 }
 
-/// Memory and how much of it, from its first aligned byte, is used.
+/// Memory, with the number of bytes in use from its first aligned byte on.
 #[derive(Default)]
 pub(super) struct Block {
     memory: Option<SessionMemory>,
@@ -54,12 +54,12 @@ impl fmt::Debug for Block {
 }
 
 impl Block {
-    /// Makes it `bytes` large if it is smaller; what it held is lost then. Errors: the allocator's; Io.
+    /// Makes the block `bytes` large if it is smaller; its content is lost then. Errors: the allocator's; Io.
     pub(super) fn reserve(&mut self, bytes: usize, allocate: Option<&Allocate>) -> Result<()> {
         if self.bytes >= bytes {
             return Ok(());
         }
-        // the old block goes first: both at once may be more than there is
+        // the old block goes first: the two together may exceed the memory of the machine
         *self = Block::default();
         let asked = bytes
             .checked_add(Alignment::HOST.bytes())
@@ -72,11 +72,11 @@ impl Block {
         self.slice().map(|_| ())
     }
 
-    /// The used bytes, aligned. Errors (Value) if the user's memory is smaller than it was asked to be.
+    /// The bytes in use, aligned. Errors (Value) if the user's memory is smaller than requested.
     pub(super) fn slice(&mut self) -> Result<&mut [u8]> {
         let Some(memory) = &mut self.memory else {
-            // A plain empty slice begins at address 1, where no wider element may lie.
-            // SAFETY: not null, aligned and of no bytes.
+            // An empty slice literal begins at address 1, where wider elements may not lie. SAFETY: the pointer is not
+            // null and aligned, and the slice has no bytes.
             return Ok(unsafe {
                 std::slice::from_raw_parts_mut(std::ptr::without_provenance_mut(Alignment::HOST.bytes()), 0)
             });
@@ -96,7 +96,7 @@ impl Block {
     /// Writes to every page.
     pub(super) fn prefault(&mut self) -> Result<()> {
         const PAGE: usize = 4096;
-        // A write of what is there already, which the compiler must not see through.
+        // Writes the byte that is there already. The compiler must not remove this.
         for page in self.slice()?.chunks_mut(PAGE) {
             page[0] = std::hint::black_box(page[0]);
         }
@@ -107,7 +107,7 @@ impl Block {
 fn mapped(bytes: usize) -> Result<SessionMemory> {
     let map =
         MmapMut::map_anon(bytes).map_err(|e| Error::new(ErrorKind::Io, format!("cannot map {bytes} bytes: {e}")))?;
-    // may be refused where there are no huge pages; it changes speed only
+    // the system may refuse this where it has no huge pages; it changes speed only
     let _ = map.advise(Advice::HugePage);
     Ok(Box::new(map))
 }

@@ -182,7 +182,7 @@ fn parts_run_in_order_over_one_memory() {
         s.set_input(0, &f32s(X0)).expect("fits");
         s.run_part(0).expect("first");
         assert_eq!(read(&mut s, 0), X0.map(tanh));
-        // the second part's input comes now, and the first part's is free for other things
+        // the second part's input is set now; the first part's input is free for other use
         s.set_input(0, &f32s([f32::NAN; N])).expect("fits");
         s.set_input(1, &f32s(X1)).expect("fits");
         s.run_part(1).expect("second");
@@ -283,7 +283,8 @@ fn observers_see_every_value_and_name_what_is_wrong() {
     assert_eq!(first.to_vec::<f32>().expect("f32"), X0.map(tanh));
 }
 
-/// An empty value of each type as input, state and output: slices of wider elements than bytes are made of all of them.
+/// An empty value of each type as input, state and output: the session makes slices of elements wider than bytes of all
+/// of them.
 #[test]
 fn empty_values_run_whatever_their_type_and_memory() {
     for dtype in [DType::F16, DType::F32, DType::F64, DType::I32, DType::I64, DType::U8] {

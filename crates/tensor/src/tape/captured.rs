@@ -1,11 +1,11 @@
 //! The cells and gradients that a running trace has touched. They are restored when the trace ends.
 
-use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use remat_runtime::compile::AfterRun;
 use remat_runtime::{Handle, Kind, TensorId, tracing};
+use remat_types::context::Part;
 use remat_types::{Error, ErrorKind};
 use rustc_hash::FxHashMap;
 
@@ -40,10 +40,8 @@ struct CapturedGradient {
     own: Option<Handle>,
 }
 
-thread_local! {
-    static CAPTURED: RefCell<Cells> = RefCell::default();
-    static GRADIENTS: RefCell<Vec<CapturedGradient>> = const { RefCell::new(Vec::new()) };
-}
+static CAPTURED: Part<Cells> = Part::new();
+static GRADIENTS: Part<Vec<CapturedGradient>> = Part::new();
 
 /// The cells that a trace has seen, in order and by address.
 #[derive(Default)]
@@ -59,7 +57,7 @@ fn address(cell: &Arc<dyn StateCell>) -> usize {
 /// The tensor that stands for the version `now` of a cell in the trace of this thread; `now` itself if the trace has put it
 /// there.
 fn own_version(cell: &Arc<dyn StateCell>, now: &Tensor, is_written: bool) -> Tensor {
-    CAPTURED.with_borrow_mut(|cells| {
+    CAPTURED.with(|cells| {
         let at = *cells.at.entry(address(cell)).or_insert_with(|| {
             let own = tracing::state(&now.handle).unwrap_or_else(|| now.handle.clone());
             cells.seen.push(CapturedState { cell: cell.clone(), before: now.clone(), own, is_written: false });
@@ -93,7 +91,7 @@ pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
     if !tracing::is_tracing() || leaf.is_of_trace {
         return;
     }
-    let is_seen = GRADIENTS.with_borrow(|seen| seen.iter().any(|s| Arc::ptr_eq(&s.leaf, leaf)));
+    let is_seen = GRADIENTS.with(|seen| seen.iter().any(|s| Arc::ptr_eq(&s.leaf, leaf)));
     if is_seen {
         return;
     }
@@ -118,8 +116,7 @@ pub(crate) fn capture_gradient(leaf: &Arc<Leaf>) {
             && is_now == is_there
             && (is_now && of.is_grad_reduced.load(Ordering::Relaxed)) == was_reduced
     });
-    GRADIENTS
-        .with_borrow_mut(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, rows, was_reduced, own }));
+    GRADIENTS.with(|seen| seen.push(CapturedGradient { leaf: leaf.clone(), before, rows, was_reduced, own }));
 }
 
 /// While tracing: the compiled form depends on the hooks of a leaf from outside.

@@ -2,7 +2,7 @@
 
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, compile, grad};
-use remat_types::ErrorKind;
+use remat_types::{ErrorKind, context};
 
 fn cpu(threads: usize) -> Device {
     Device::cpu(DeviceOptions { threads, ..DeviceOptions::default() }).expect("a CPU")
@@ -84,17 +84,17 @@ fn a_chain_of_custom_functions_of_any_length_is_dropped_within_a_small_stack() {
 }
 
 #[test]
-fn what_runs_while_a_trace_is_suspended_has_values_and_leaves_no_node() {
+fn code_that_runs_outside_of_a_trace_has_values_and_leaves_no_node() {
     use remat_runtime::tracing;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     let d = cpu(1);
     let beside = d.clone();
     let mut f = compile(&d, move |x: &[Tensor]| {
-        let sum = tracing::suspended(|| {
+        let sum = context::outside(|| {
             assert!(!tracing::is_tracing());
             Tensor::new(&beside, &[1f32, 2.0], [2])?.sum()?.item::<f32>()
         })?;
-        let panicked = catch_unwind(AssertUnwindSafe(|| tracing::suspended(|| panic!("as asked"))));
+        let panicked = catch_unwind(AssertUnwindSafe(|| context::outside(|| panic!("as asked"))));
         assert!(panicked.is_err());
         assert!(tracing::is_tracing(), "it goes on after a panic, too");
         Ok(vec![(&x[0] + sum)?])

@@ -8,10 +8,10 @@ use super::sites::Site;
 use crate::repo::Repo;
 use crate::rust_source::line_of;
 
-/// Where they are written down.
+/// The file that lists them.
 pub(super) const FILE: &str = "xtask/faults/drawn/equivalent.toml";
 
-/// One of them.
+/// A mistake that changes no result.
 pub(super) struct Equivalent {
     file: PathBuf,
     function: String,
@@ -20,7 +20,7 @@ pub(super) struct Equivalent {
 }
 
 impl Equivalent {
-    /// Whether a site is this one; layout of the text does not count.
+    /// True if the site is this one. The layout of the text does not count.
     pub(super) fn is(&self, file: &Path, site: &Site) -> bool {
         let same = |a: &str, b: &str| a.split_whitespace().eq(b.split_whitespace());
         self.file == file
@@ -30,7 +30,7 @@ impl Equivalent {
     }
 }
 
-/// All that are written down.
+/// All mistakes of the list.
 pub(super) fn load(repo: &Repo) -> Result<Vec<Equivalent>, String> {
     if !repo.root().join(FILE).is_file() {
         return Ok(Vec::new());

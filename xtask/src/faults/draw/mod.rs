@@ -1,14 +1,16 @@
-//! `cargo xtask draw-faults`: mistakes that chance makes, in operators that chance chooses.
+//! `cargo xtask draw-faults`: random mistakes in random operators.
 //!
-//! Faults that somebody writes down are those that he thought of, and often those that he had a test for. Here a seed draws files
-//! of operators, in each a function, in that a class of mistake, and of that class a place ([`sites`]).
+//! Written faults are those that their author thought of, and often those that already had a test. Here a seed draws
+//! files of operators. In each file it draws a function, in that a class of mistake, and for that class a place
+//! ([`sites`]).
 //!
-//! All are built at once: at each place stands a switch with both readings (mutant schemata; Untch, Offutt and Harrold, 1993,
-//! "Mutation analysis using mutant schemata"), and an environment variable says which one a run makes. One build serves all, where
-//! a build for each takes minutes. The suites of a crate run one after the other until one notices.
+//! All are built at once. At each place stands a switch with both readings (mutant schemata; Untch, Offutt and Harrold,
+//! 1993, "Mutation analysis using mutant schemata"), and an environment variable selects the one that a run makes. One
+//! build serves all faults; a build for each would take minutes. The suites of a crate run one after the other until
+//! one notices the fault.
 //!
-//! A mistake that changes no result (a threshold between two ways that agree, say) cannot be noticed. Whoever has seen that it is
-//! one writes it into `xtask/faults/drawn/equivalent.toml`, with the reason, and it is not drawn again.
+//! A mistake that changes no result cannot be noticed, such as another threshold between two ways that agree. A person
+//! who has proved that writes it into `xtask/faults/drawn/equivalent.toml`, with the reason. It is not drawn again.
 
 mod equivalent;
 mod random;
@@ -27,9 +29,9 @@ use equivalent::Equivalent;
 use random::Random;
 use sites::Site;
 
-/// Names the fault that a run makes.
+/// The environment variable that names the fault of a run.
 const VARIABLE: &str = "PLANTED_FAULT";
-/// Put at the end of a crate in which faults are: tells whether a run makes the fault of a number.
+/// A function that is appended to a crate with faults. It tells whether a run makes the fault of a number.
 fn switch() -> String {
     format!(
         "
@@ -41,7 +43,7 @@ pub(crate) fn planted_fault(number: usize) -> bool {{
     )
 }
 
-/// Where the operators of a crate are, and the suites that watch them, the quickest first.
+/// The operators of a crate, and the suites that test them, the quickest first.
 struct Area {
     folder: &'static str,
     package: &'static str,
@@ -89,7 +91,7 @@ impl Drawn {
     }
 }
 
-/// Draws faults, plants them, and says which were noticed; false if any was not.
+/// Draws faults, plants them, and prints which were noticed. False if any was not.
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     let options = parse(args)?;
     let known = equivalent::load(repo)?;
@@ -107,13 +109,13 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<bool, String> {
     judge(&faults, &suites, &options)
 }
 
-/// The files in which faults may be, and the chance that chooses among them.
+/// The files in which faults may be, and the random numbers that choose among them.
 struct Source<'r> {
     repo: &'r Repo,
     known: &'r [Equivalent],
     files: Vec<(&'static Area, PathBuf)>,
     random: Random,
-    /// Places that do not compile with a switch.
+    /// Places where a switch does not compile.
     refused: BTreeSet<(PathBuf, usize)>,
 }
 
@@ -136,11 +138,11 @@ impl<'r> Source<'r> {
         Ok(Self { repo, known, files, random: Random::new(seed), refused: BTreeSet::new() })
     }
 
-    /// Draws until there are so many, each in a file of its own.
+    /// Draws faults until there are `count`, each in a file of its own.
     fn fill(&mut self, faults: &mut Vec<Drawn>, count: usize) -> Result<(), String> {
         let mut misses = 0;
         while faults.len() < count {
-            // an area first: kernels would be half of all files
+            // draws an area first: otherwise kernels would be half of all files
             let area = &AREAS[self.random.below(AREAS.len())];
             let of_area: Vec<&PathBuf> =
                 self.files.iter().filter(|f| f.0.folder == area.folder).map(|f| &f.1).collect();
@@ -160,7 +162,7 @@ impl<'r> Source<'r> {
         Ok(())
     }
 
-    /// A fault in this file: a function, then a class of mistake, then a place.
+    /// Draws a fault in this file: a function, then a class of mistake, then a place.
     fn draw(&mut self, area: &'static Area, file: PathBuf) -> Result<Option<Drawn>, String> {
         let text = self.repo.read(&file)?;
         let mut sites = sites::sites(&text).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -181,7 +183,7 @@ impl<'r> Source<'r> {
     }
 }
 
-/// Builds all suites with all switches. Faults that the compiler refuses are drawn anew.
+/// Builds all suites with all switches. A fault that the compiler refuses is replaced by another.
 fn build(
     repo: &Repo,
     source: &mut Source<'_>,
@@ -213,7 +215,7 @@ fn build(
     }
 }
 
-/// Whether an error of the compiler is at this fault: on a line from its first to its last.
+/// True if an error of the compiler is at this fault: on a line from its first to its last.
 fn is_refused(log: &str, fault: &Drawn) -> bool {
     let lines =
         fault.line..=fault.line + fault.site.original.lines().count().max(fault.site.faulty.lines().count()) * 2;
@@ -233,7 +235,7 @@ fn is_refused(log: &str, fault: &Drawn) -> bool {
     false
 }
 
-/// A copy of the tree with all switches. Files that are already as they should be keep their time, so cargo builds little.
+/// Makes a copy of the tree with all switches. Files with the right content keep their time, so cargo builds little.
 fn plant(repo: &Repo, faults: &[Drawn], root: &Path) -> Result<(), String> {
     let mut changed: BTreeMap<PathBuf, String> = BTreeMap::new();
     for (number, f) in faults.iter().enumerate() {
@@ -257,7 +259,7 @@ fn all_suites(faults: &[Drawn]) -> Vec<Suite> {
     all.into_iter().collect()
 }
 
-/// Runs the suites with each fault, and prints what became of it.
+/// Runs the suites with each fault, and prints the outcome.
 fn judge(faults: &[Drawn], suites: &Suites, options: &Options) -> Result<bool, String> {
     let mut fine = BTreeSet::new();
     let mut missed = 0;

@@ -1,4 +1,4 @@
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same draws from a seed everywhere.
+/// SplitMix64 (Steele, Lea and Flood, 2014): a seed gives the same draws on every machine.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -6,7 +6,8 @@ impl Random {
         Self(seed)
     }
 
-    /// Below `n`, which is not 0; for the few thousand places of a repository the remainder is even enough.
+    /// A number below `n`, which must not be 0. For the few thousand places of a repository the remainder is even
+    /// enough.
     pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

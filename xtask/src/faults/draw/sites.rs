@@ -1,8 +1,8 @@
-//! Where a small mistake could be made in a file, and what it would read like.
+//! The places in a file where a small mistake could be made, and the text of each mistake.
 //!
-//! Each mistake is within one expression or statement, so that a switch around it can choose between the two while the program
-//! runs. Patterns, types, constants, attributes, tests, samples and the bodies of macros are left alone: a switch cannot stand
-//! there, or what stands there is no behaviour.
+//! Each mistake is within one expression or statement, so that a switch around it can choose between the two readings
+//! at run time. Patterns, types, constants, attributes, tests, samples and the bodies of macros are left alone: a
+//! switch cannot stand there, or the code there is no behaviour.
 
 use std::ops::Range;
 
@@ -22,12 +22,12 @@ pub(crate) struct Site {
     pub(crate) original: String,
     /// The text that the mistake puts in its place.
     pub(crate) faulty: String,
-    /// A statement, which has no value.
+    /// True for a statement, which has no value.
     pub(crate) is_statement: bool,
 }
 
 impl Site {
-    /// Both readings, chosen by the number while the program runs.
+    /// Both readings, with a switch that chooses by the number at run time.
     pub(crate) fn switched(&self, number: usize) -> String {
         let planted = format!("crate::planted_fault({number})");
         let Site { original, faulty, .. } = self;
@@ -84,7 +84,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// An operator between two operands, and the one that is written by mistake.
+/// The class of mistake of a binary operator, and the wrong operator.
 fn other_operator(op: &syn::BinOp) -> Option<(&'static str, &'static str)> {
     use syn::BinOp::*;
     Some(match op {
@@ -103,7 +103,7 @@ fn other_operator(op: &syn::BinOp) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// A method, and the one that is called by mistake.
+/// The class of mistake of a method, and the wrong method.
 fn other_method(name: &str) -> Option<(&'static str, &'static str)> {
     Some(match name {
         "add" => ("term", "sub"),
@@ -240,7 +240,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
-/// A chain of conditions that binds names, which must stay where it is.
+/// True for a chain of conditions that binds names. It must stay where it is.
 fn has_let(e: &syn::Expr) -> bool {
     match e {
         syn::Expr::Let(_) => true,

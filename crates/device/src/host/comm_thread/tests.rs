@@ -13,10 +13,10 @@ use crate::program::Span;
 /// Longer than any test waits.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Long enough that whoever does not wait is seen not to.
+/// Long enough to notice a caller that does not wait.
 const MOMENT: Duration = Duration::from_millis(30);
 
-/// What holds collectives of this number back.
+/// Gates: a collective waits until the gate of its number is open.
 static OPEN: [(Mutex<bool>, Condvar); 3] = [const { (Mutex::new(false), Condvar::new()) }; 3];
 
 fn open(gate: usize) {
@@ -24,7 +24,7 @@ fn open(gate: usize) {
     OPEN[gate].1.notify_all();
 }
 
-/// `y = x + 1`, as soon as its gate is open; or fails.
+/// `y = x + 1` as soon as its gate is open, or a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Held {
     Behind(usize),
@@ -68,9 +68,9 @@ impl OpDef for Held {
 
 const N: usize = 4;
 
-/// Four places of as many numbers each, of which collectives read and write some.
+/// Four places of the same number of elements. Collectives read and write some of them.
 struct Memory {
-    /// The first of them; left to the process at the end.
+    /// The first element. The memory is never freed.
     first: *mut f32,
     layout: Layout,
     shape: Shape,
@@ -89,7 +89,7 @@ impl Memory {
     }
 
     fn start(&self, comm: &CommThread, op: Held, from: usize, to: usize) -> Result<()> {
-        // SAFETY: the memory outlives the thread in every test, and tests look at it when they have asked.
+        // SAFETY: the memory outlives the thread in every test, and tests read it only after `before`.
         unsafe { comm.start(&OpRef::new(op), None, &Places { memory: self, from, to }) }
     }
 
@@ -156,7 +156,7 @@ fn whoever_writes_what_is_read_waits_and_whoever_reads_it_does_not() {
 fn whoever_reads_what_is_written_waits_and_gets_it() {
     let (memory, comm) = (Memory::new(), thread());
     memory.start(&comm, Held::Behind(1), 0, 1).expect("starts");
-    // behind the first, which makes what it reads
+    // this one runs behind the first, which writes its input
     scope(|s| {
         s.spawn(|| {
             sleep(MOMENT);
@@ -179,13 +179,13 @@ fn a_failure_stays_where_it_is_until_something_else_is_written_there() {
     assert!(comm.take_failure().is_none(), "somebody was told");
     let e = memory.start(&comm, Held::Free, 1, 2).expect_err("its input was not made");
     assert_eq!(e.kind(), ErrorKind::Peer);
-    // it moves with its bytes, and what lay there goes
+    // the failure moves with its bytes, and the one at the target is forgotten
     comm.moved(memory.place(1), memory.place(3));
     memory.read(&comm, 1).expect("another's now");
     memory.read(&comm, 3).expect_err("here it is");
     comm.before(memory.place(3), true).expect("is written");
     memory.read(&comm, 3).expect("something else");
-    // a collective that is made writes over it as well
+    // a collective that succeeds clears it too
     memory.start(&comm, Held::Fails, 0, 1).expect("starts");
     memory.start(&comm, Held::Free, 0, 1).expect("starts");
     assert_eq!(memory.read(&comm, 1).expect("made"), [1.0, 2.0, 3.0, 4.0]);

@@ -1,4 +1,4 @@
-//! How programs within programs run: in the workspace of the step that runs them, so no byte is taken.
+//! Runs programs within programs. They use the workspace of the step that runs them, so they allocate nothing.
 
 use remat_types::{Error, ErrorKind, Fact, Result, SmallVec};
 
@@ -32,7 +32,7 @@ fn part<S: Span>(whole: S, at: usize, bytes: usize) -> Result<S> {
 }
 
 impl LoopProgram {
-    /// Runs all steps that are to be made.
+    /// Runs all steps of the loop.
     fn run<M: Machine>(&self, m: &mut M, given: &Given<'_, M::Span>) -> Result<()> {
         let steps = match given.x.last().filter(|_| self.counted) {
             Some(count) => usize::try_from(m.read_number(*count)?).unwrap_or(0).min(self.trips),
@@ -46,7 +46,7 @@ impl LoopProgram {
     }
 }
 
-/// What the steps of a loop share.
+/// State that the steps of a loop share.
 struct Run<'a, S> {
     program: &'a LoopProgram,
     given: &'a Given<'a, S>,
@@ -82,7 +82,7 @@ impl<'a, S: Span> Run<'a, S> {
         })
     }
 
-    /// All steps; carried values go to and fro between two sets. The number of steps made.
+    /// Runs all steps; returns their number. Carried values alternate between two sets.
     fn run<M: Machine<Span = S>>(&self, m: &mut M, steps: usize) -> Result<usize> {
         let (p, given) = (self.program, self.given);
         let [mut from, mut to] = self.sets;
@@ -112,7 +112,7 @@ impl<'a, S: Span> Run<'a, S> {
         Ok(made)
     }
 
-    /// The inputs of step `k`: its number, what is carried, rows, constants.
+    /// The inputs of step `k`: its number, carried values, rows, constants.
     fn inputs(&self, k: usize, from: S) -> Result<SmallVec<[S; INLINE]>> {
         let p = self.program;
         let mut x: SmallVec<[S; INLINE]> = SmallVec::new();

@@ -19,26 +19,9 @@ use super::state::State;
 use super::{FEW_UNITS, Planner, exact};
 use crate::plan::arena;
 use crate::plan::baseline::{Patience, Policy};
+use crate::plan::floor::{Floor, Rung};
 use crate::plan::lifetime::lifetimes;
 use crate::plan::rng::Rng;
-
-/// The known facts of a problem's memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Floor {
-    /// In the order of the walk.
-    rungs: Vec<Rung>,
-    /// The smallest arena of a rung.
-    pub(super) smallest_bytes: u64,
-    /// The operator that runs at the highest load of that rung.
-    pub(super) busiest: Option<usize>,
-}
-
-#[derive(Clone, Debug)]
-struct Rung {
-    sequence: Vec<u32>,
-    peak: u64,
-    arena: Option<u64>,
-}
 
 /// Units in order, and their arena.
 pub(super) type Witness = (Vec<u32>, Laid);

@@ -1,4 +1,4 @@
-//! Arguments of layers beside numbers and truth values, and those that are no options.
+//! Arguments of layers that are not plain numbers or truth values, and arguments that are no options.
 
 use remat::ops::schema::{
     Deserialize, Deserializer, Given, Param, ParamFields, ParamType, ParamValue, Params, ReadError, Serialize,
@@ -25,7 +25,7 @@ fn one_or_all<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result
     read.map_err(ReadError::custom)
 }
 
-/// A value, a number unless said, for each of `D` axes; one alone stands for all.
+/// A value for each of `D` axes, by default a number; a single value stands for all axes.
 #[derive(Clone, Copy)]
 pub(super) struct PerAxis<const D: usize, T = usize>(pub(super) [T; D]);
 
@@ -64,7 +64,7 @@ impl<const D: usize, T: ParamValue + Copy> ParamValue for PerAxis<D, T> {
     }
 }
 
-/// Numbers of any count; one alone is a list of it.
+/// Any count of numbers; a single number is a list of one.
 #[derive(Clone, Serialize)]
 pub(super) struct Numbers<T>(pub(super) Vec<T>);
 
@@ -143,7 +143,7 @@ impl<T: Choice + PartialEq> ParamValue for Named<T> {
     }
 }
 
-/// The places beyond an edge, of a layer that pads: [`Mode`] with `constant` as a name.
+/// The values that a padding layer puts beyond an edge: [`Mode`] with `constant` as a name.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Beyond(pub(super) Mode);
 
@@ -157,7 +157,7 @@ impl Choice for Beyond {
     ];
 }
 
-/// Arguments of a Python class that are no options, where they stand among these.
+/// Arguments of a Python class that are no options, at their places among the options.
 macro_rules! no_options {
     ($($(#[$doc:meta])* $name:ident = $($argument:literal),+;)*) => { $(
         $(#[$doc])*
@@ -183,12 +183,12 @@ macro_rules! no_options {
     )* };
 }
 no_options! {
-    /// Device and dtype of the parameters, and what draws their first values.
+    /// Device and dtype of the parameters, and the generator that draws their first values.
     Places = "device", "dtype", "generator";
     /// Device and dtype of parameters whose first values are not drawn.
     PlacesAlone = "device", "dtype";
     /// The source of a layer's own random numbers.
     Source = "generator";
-    /// Behind it arguments are by name alone.
+    /// Arguments behind it are keyword-only.
     ByName = "*";
 }

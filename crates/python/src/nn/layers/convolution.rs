@@ -53,7 +53,7 @@ options! {
         nn::LocalConv2d::with(cx, o.in_channels, o.out_channels, o.size.0, o.windows.kernel_size.0, options)
     };
 
-    /// How the windows of a convolution lie whose taps are chosen place by place.
+    /// The geometry of a convolution's windows, where the layer chooses taps for each place.
     Windows {
         kernel_size as "kernel": PerAxis<2>, stride: PerAxis<2> = PerAxis([1; 2]), padding: Around<2> = Around::NONE,
         dilation: PerAxis<2> = PerAxis([1; 2]), groups: usize = 1

@@ -1,9 +1,10 @@
-//! The classes of compiled layers: the one declaration of what each of them takes.
+//! The classes of compiled layers, each with the only declaration of its arguments.
 //!
-//! A struct of options is the list of a class's arguments, in order, with types and defaults; where the library's own options are those,
-//! they stand in it as a whole. `#[derive(Params)]` reads it off, as it does for ops. From it and from the class's text come the Python
-//! class with its signature (`scripts/make_python_layers.py`), how options are read, how they are shown, and how a layer is made again of
-//! them. A field has the name of Python's argument; `as` says the one that a layer shows, where that is an older one.
+//! A struct of options is the list of a class's arguments, in order, with types and defaults. Where the library has a
+//! struct of the same options, it is one field of that struct. `#[derive(Params)]` reads the list, as it does for ops.
+//! Four things come from the list and the class's text: the Python class with its signature
+//! (`scripts/make_python_layers.py`), the reading of options, their display, and the making of an equal layer. A field
+//! has the name of Python's argument; `as` gives the name that a layer shows, where that is an older one.
 //!
 //! A new layer is an entry of `options!` and one of `classes!` in the file of its family; then the script is run.
 
@@ -32,7 +33,7 @@ use crate::value;
 
 /// The options of a class of layers.
 trait LayerOptions: Params + Send + 'static {
-    /// The options as they are kept and shown: with what one says of another.
+    /// The options as they are kept and shown, with defaults filled in that depend on other options.
     fn kept(self) -> Self {
         self
     }
@@ -44,9 +45,9 @@ trait LayerOptions: Params + Send + 'static {
 /// A class of layers.
 pub(super) struct LayerClass {
     name: &'static str,
-    /// The Python class that has its call.
+    /// The Python base class, which has the `forward`.
     base: &'static str,
-    /// Its text, of lines that each begin with a space.
+    /// Its text. Each line begins with a space.
     text: &'static str,
     params: fn() -> Vec<Param>,
     prepare: fn(Value) -> serde_json::Result<(Value, Make)>,
@@ -69,8 +70,9 @@ fn prepare<O: LayerOptions>(given: Value) -> serde_json::Result<(Value, Make)> {
     Ok((serde_json::to_value(&options)?, Box::new(move |cx| options.build(cx))))
 }
 
-/// Structs of options, each with what makes the layer. A field is `name: type`, with the name that the layer shows (`as "name"`) and a default
-/// where there are such; `[flatten]` stands before a struct whose fields stand among them. `kept` says how the options are kept.
+/// Structs of options, each with the expression that makes the layer. A field is `name: type`, optionally with the name
+/// that the layer shows (`as "name"`) and a default. `[flatten]` marks a struct whose fields stand among the others.
+/// `kept` says how the options are kept.
 macro_rules! options {
     ($(
         $(#[$doc:meta])* $name:ident $(<$d:ident>)? { $(
@@ -88,7 +90,7 @@ macro_rules! options {
         options! { @layer $name [$(<const $d: usize>)?] [$(<$d>)?] [$(where $layer: $bound + 'static)?]
             [$(fn kept(self) -> Self { let $now = self; $kept })?] [$($form |$o, $cx| $make)?] }
     )+ };
-    // options that stand among others alone
+    // structs that are only flattened into others
     (@layer $name:ident $generics:tt $d:tt $bounds:tt $kept:tt []) => {};
     (@layer $name:ident [$($generics:tt)*] [$($d:tt)*] [$($bounds:tt)*] [$($kept:tt)*] [$form:ident |$o:ident, $cx:ident| $make:expr]) => {
         impl $($generics)* $crate::nn::layers::LayerOptions for $name $($d)* $($bounds)* {
@@ -104,7 +106,7 @@ macro_rules! options {
 }
 use options;
 
-/// The list of a file's classes: the text, the name, the Python class that has the call, and the options.
+/// The list of a file's classes: the text, the name, the Python base class, and the options.
 macro_rules! classes {
     ($($(#[doc = $text:literal])+ $name:ident: $base:ident = $options:ty;)+) => {
         pub(super) const CLASSES: &[$crate::nn::layers::LayerClass] = &[$(
@@ -129,8 +131,8 @@ const FILES: &[&[LayerClass]] = &[
     attention::CLASSES,
 ];
 
-/// Reads the options of a layer of the class; none for a class that is not here. Options have the names of Python's arguments, or
-/// those that the layer shows. Errors: TypeError, ValueError for options that do not fit.
+/// Reads the options of a layer of the class; `None` for an unknown class. Options have the names of Python's
+/// arguments, or those that the layer shows. Errors: TypeError, ValueError for options that do not fit.
 pub(super) fn make(class: &str, given: &Map<String, Value>) -> PyResult<Option<Prepared>> {
     let Some(class) = FILES.iter().copied().flatten().find(|c| c.name == class) else { return Ok(None) };
     let params = (class.params)();
@@ -142,13 +144,13 @@ pub(super) fn make(class: &str, given: &Map<String, Value>) -> PyResult<Option<P
     Ok(Some((in_order.collect(), make)))
 }
 
-/// Options that are not what they should be: which one, and what is wrong with it.
+/// The error for wrong options: it names the option and says what is wrong.
 fn wrong_option(params: &[Param], given: &Map<String, Value>, e: &serde_json::Error) -> PyErr {
     let said = e.to_string();
     let Some((name, said)) = said.strip_prefix("parameter `").and_then(|rest| rest.split_once("`: ")) else {
         return super::wrong_option(None, &said);
     };
-    // the one of several things that there is not
+    // the option is one of several names, and this name is unknown
     let found = params.iter().find(|p| p.name == name);
     if let (Some(ParamType::OneOf(all)), Some(Value::String(given))) = (found.map(|p| &p.ty), given.get(name)) {
         let mut names: Vec<String> = all.iter().map(|v| format!("`{}`", v.name)).collect();
@@ -209,7 +211,7 @@ fn type_hint(ty: &ParamType) -> String {
     }
 }
 
-/// Errors (TypeError) for a class that there is not.
+/// The error (TypeError) for an unknown class.
 pub(super) fn no_such_layer(class: &str) -> PyErr {
     PyTypeError::new_err(format!("there is no layer `{class}`"))
 }

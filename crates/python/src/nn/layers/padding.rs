@@ -12,7 +12,7 @@ options! {
         Ok(nn::Pad::with(o.padding.padding(), mode))
     };
 
-    /// How windows of an image lie.
+    /// The geometry of windows over an image.
     Windows {
         kernel_size as "kernel": PerAxis<2>, dilation: PerAxis<2> = PerAxis([1; 2]), padding: Around<2> = Around::NONE,
         stride: PerAxis<2> = PerAxis([1; 2])

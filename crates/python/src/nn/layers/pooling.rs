@@ -8,7 +8,7 @@ use remat::{Divisor, Error, ErrorKind, InterpolateOptions};
 use super::arguments::{Around, Named, Numbers, PerAxis};
 use super::{classes, options};
 
-/// How windows lie: side by side unless a stride is given.
+/// The geometry of windows. They lie side by side unless a stride is given.
 fn pooling<const D: usize>(
     kernel: PerAxis<D>,
     stride: Option<PerAxis<D>>,
@@ -64,7 +64,7 @@ options! {
     };
 }
 
-/// The rule for the pixels between pixels, under PyTorch's names too: it has one for each number of axes.
+/// The rule of interpolation. PyTorch's names, one for each number of axes, are accepted too.
 #[derive(Clone, Copy)]
 struct ResizeMode(Named<Interpolate>);
 

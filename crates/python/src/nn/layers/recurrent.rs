@@ -12,7 +12,7 @@ options! {
     Gru { input_size as "inputs": usize, hidden_size as "hidden": usize, [flatten] options: GruOptions, [flatten] places: Places }
         => multi_input |o, cx| nn::Gru::with(cx, o.input_size, o.hidden_size, o.options);
 
-    // an LSTM's options are those of a GRU, and a size that is 0 for none, as PyTorch has it
+    // an LSTM has the options of a GRU, and a size of projection: 0 means none, as in PyTorch
     Lstm {
         input_size as "inputs": usize, hidden_size as "hidden": usize, [flatten] options: GruOptions, proj_size: usize = 0, [flatten] places: Places
     } => multi_input |o, cx| {

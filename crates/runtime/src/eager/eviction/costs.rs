@@ -1,13 +1,13 @@
-//! What losing a storage would cost, remembered between decisions.
+//! The costs of losing a storage, remembered between decisions.
 //!
-//! The costs of a storage are those of its neighbourhood: its evicted ancestors, and the descendants that wait for it. They
-//! change where a storage nearby comes or goes, and with the queue. So they are worked out when a decision first asks, and
-//! kept until something next to it changes ([`Worker::invalidate_neighbours`]) or until they are old, which takes the longer the more
-//! storages there are ([`SEGMENTS_PER_COMMAND`]). What a decision takes then hardly grows with their number. Idle times are
-//! never kept.
+//! A storage's costs are those of its neighbourhood: its evicted ancestors, and the descendants that wait for it. They
+//! change when a storage nearby comes or goes, and with the queue. So a decision computes them when it first needs
+//! them, and keeps them until something next to the storage changes ([`Worker::invalidate_neighbours`]) or until they
+//! are old. They stay valid longer the more storages there are ([`SEGMENTS_PER_COMMAND`]), so the time of a decision
+//! hardly grows with their number. Idle times are never kept.
 //!
-//! Rejected: to go on with what was remembered once a decision has walked far. What comes and goes around a storage says the
-//! most about it; simulated training steps took up to ten times as long.
+//! Rejected: to go on with remembered costs once a decision has walked far. The changes around a storage say the most
+//! about it. Simulated training steps took up to ten times as long.
 
 use remat_types::SmallVec;
 
@@ -17,33 +17,33 @@ use crate::eager::handle::TensorId;
 use crate::eager::memory::table::{RecipeId, StorageId, Table};
 use crate::eager::worker::Worker;
 
-/// A neighbourhood is followed this far; what lies beyond hardly changes a ranking.
+/// The walk over a neighbourhood visits this many recipes. Those beyond hardly change a ranking.
 const NEIGHBOURHOOD_MAX: usize = 256;
 
-/// And this far where something comes or goes: costs beyond are out of date until they are old.
+/// The walk after a storage comes or goes visits this many storages. Costs beyond are out of date until they are old.
 const UNSETTLED_MAX: usize = 64;
 
-/// Keeps a storage used this instant comparable.
+/// Keeps the costs of a storage that was used this instant comparable.
 const STALE_FLOOR_NS: f64 = 1e3;
 
-/// Costs are kept for one command for each so many segments. Between 64 and 1 the simulated steps of ResNet-50, ResNet-18
-/// and the GPT (`examples/simulate.rs`) make the same choices, since changes nearby are noted; the time of a decision among
-/// 10,000 falls to a third from 64 to 4, and hardly below.
+/// Costs are kept for one command for each so many segments. From 64 down to 1 the simulated steps of ResNet-50,
+/// ResNet-18 and the GPT (`examples/simulate.rs`) make the same choices, since changes nearby are noted. From 64 to 4
+/// the time of a decision among 10,000 falls to a third, and below 4 it hardly falls.
 const SEGMENTS_PER_COMMAND: usize = 4;
 
-/// Without a decision for so many commands, changes are no longer noted and all costs forgotten.
+/// After so many commands without a decision, changes are no longer noted and all costs are forgotten.
 const LIVE_COMMANDS: u64 = 1024;
 
-/// Storages that a recomputation in progress is about to need are looked for among so many.
+/// The search for storages that a recomputation in progress will soon need visits at most so many.
 const UNDER_WAY_MAX: usize = 256;
 
-/// No queued command uses it.
+/// No queued command uses the storage.
 const NEVER: u64 = u64::MAX;
 
-/// What is remembered of a storage.
+/// The remembered costs of a storage.
 #[derive(Clone, Copy)]
 struct CachedCost {
-    /// Holds before the command at this position.
+    /// The costs hold before the command at this position.
     until: u64,
     /// Position of its next queued use.
     next: u64,
@@ -54,7 +54,7 @@ struct CachedCost {
 
 const UNSEEN: CachedCost = CachedCost { until: 0, next: NEVER, own_ns: 0.0, ancestors_ns: 0.0, descendants_ns: 0.0 };
 
-/// Whether an evicted storage will be made again, and the decision in which that was found out.
+/// Whether an evicted storage will be recomputed, with the decision that found it out.
 #[derive(Clone, Copy, Default)]
 enum Needed {
     #[default]
@@ -63,7 +63,7 @@ enum Needed {
     No(u64),
 }
 
-/// See the module's note. Lists are by place in the table.
+/// See the module's note. Lists are indexed by the place in the table.
 #[derive(Default)]
 pub(in crate::eager) struct EvictionCosts {
     /// The position up to which changes are noted.
@@ -72,20 +72,20 @@ pub(in crate::eager) struct EvictionCosts {
     /// How long costs are kept, in commands.
     keep: u64,
     decision: u64,
-    /// Whether an evicted storage is needed, as far as it was found out.
+    /// Whether an evicted storage is needed, if that is known.
     needed: Vec<Needed>,
     /// The decision in which the recomputation in progress was going to read it.
     next_inputs: Vec<u64>,
     walk: u64,
-    /// The last walk that came by a storage, and a recipe.
+    /// The last walk that visited a storage, and a recipe.
     walked: Vec<u64>,
     walked_recipes: Vec<u64>,
-    /// What the commands and recomputations in progress have pinned or want, innermost last.
+    /// Storages that the commands and recomputations in progress have pinned or want, innermost last.
     pub(in crate::eager) under_way: Vec<StorageId>,
 }
 
 impl EvictionCosts {
-    /// A storage is used by a command that was not known, or is another one now.
+    /// Forgets the costs of a storage: an unknown command uses it, or its key names a new storage.
     pub(in crate::eager) fn forget(&mut self, id: StorageId) {
         if let Some(seen) = self.seen.get_mut(id.raw() as usize) {
             seen.until = 0;
@@ -97,7 +97,7 @@ impl EvictionCosts {
         std::mem::replace(&mut self.walked_recipes[r.raw() as usize], self.walk) != self.walk
     }
 
-    /// What this decision knows of an evicted storage.
+    /// Whether this decision knows an evicted storage to be needed; `None` if it has not found out.
     fn known(&self, id: StorageId) -> Option<bool> {
         match self.needed[id.raw() as usize] {
             Needed::Yes(decision) if decision == self.decision => Some(true),
@@ -111,13 +111,13 @@ impl EvictionCosts {
         self.needed[id.raw() as usize] = known(self.decision);
     }
 
-    /// True if an evicted storage will be made again: it is named or in use, or leads to one that is.
+    /// True if an evicted storage will be recomputed: it is named or in use, or a storage that depends on it is.
     fn is_needed(&mut self, table: &Table, id: StorageId) -> bool {
         if let Some(known) = self.known(id) {
             return known;
         }
         self.walk += 1;
-        // With the place of whom each was reached from.
+        // Each with the index of the storage from which it was reached.
         let mut all: SmallVec<[(StorageId, usize); 16]> = SmallVec::new();
         all.push((id, 0));
         let mut at = 0;
@@ -149,7 +149,7 @@ impl EvictionCosts {
 }
 
 impl EvictionCosts {
-    /// From now on changes are not noted, until costs are asked for again.
+    /// From now on changes are not noted, until costs are needed again.
     pub(in crate::eager) fn abandon(&mut self) {
         self.live_until = 0;
     }
@@ -173,7 +173,7 @@ impl Worker {
         }
     }
 
-    /// A storage comes or goes: what was remembered of those around it no longer holds.
+    /// A storage comes or goes: the remembered costs of those around it no longer hold.
     pub(in crate::eager) fn invalidate_neighbours(&mut self, id: StorageId) {
         if !self.notes_changes() {
             return;
@@ -227,7 +227,7 @@ impl Worker {
         self.mark_next_inputs();
     }
 
-    /// Marks what the recomputation in progress is about to read on its way.
+    /// Marks the resident storages that the recomputation in progress is about to read.
     fn mark_next_inputs(&mut self) {
         let Worker { table, eviction, .. } = self;
         let costs = &mut eviction.costs;
@@ -250,7 +250,7 @@ impl Worker {
         }
     }
 
-    /// What losing a storage would cost, given what is evicted already.
+    /// The cost of losing a storage, given the storages that are evicted already.
     pub(in crate::eager) fn candidate(&mut self, id: StorageId, now: u64) -> Option<Candidate> {
         let at = self.eviction.future.at();
         let mut seen = self.eviction.costs.seen[id.raw() as usize];
@@ -260,7 +260,7 @@ impl Worker {
         }
         let s = &self.table[id];
         let stale_ns = now.saturating_sub(s.last_use_ns) as f64;
-        // What a recomputation in progress wants, or will on its way, is used next of all.
+        // Inputs of a recomputation in progress are the next to be used.
         let is_next =
             s.wanted > 0 || self.eviction.costs.next_inputs[id.raw() as usize] == self.eviction.costs.decision;
         let ahead_ns = match seen.next {
@@ -268,30 +268,31 @@ impl Worker {
             NEVER => self.eviction.future.queued_ns() + stale_ns,
             next => self.eviction.future.until_ns(next),
         };
-        // Future and past together: among what is used far off alike, the past says what a deep recomputation has just
-        // made. By the future alone, budgets near the least cost the simulated training steps ten times more.
+        // Combines future and past. Among storages whose next uses are equally far, the past shows those that a deep
+        // recomputation has just made. With the future alone, the simulated training steps took ten times longer near
+        // the least budget.
         let idle_ns = (ahead_ns.min(self.eviction.future.horizon_ns()) * stale_ns.max(STALE_FLOOR_NS)).sqrt();
         let CachedCost { own_ns, ancestors_ns, descendants_ns, .. } = seen;
         Some(Candidate { own_ns, ancestors_ns, descendants_ns, idle_ns })
     }
 
-    /// Works the costs of a storage out.
+    /// Computes the costs of a storage.
     fn see(&mut self, id: StorageId) -> Option<CachedCost> {
         let s = &self.table[id];
         let own_ns = self.table[s.recipe?.0].cost_ns;
         let next = s.tensors.iter().filter_map(|t| self.eviction.future.next_use(*t)).min();
         let ancestors_ns = self.ancestors(id, next) - own_ns;
         let descendants_ns = self.descendants(id);
-        // Not all at once: those of one time would be old at one time.
+        // The spread keeps costs that were computed together from growing old together.
         let spread = u64::from(id.raw().wrapping_mul(0x9e37_79b9) >> 16) % (self.eviction.costs.keep + 1);
         let until = self.eviction.future.at() + 1 + self.eviction.costs.keep / 2 + spread;
         Some(CachedCost { until, next: next.unwrap_or(NEVER), own_ns, ancestors_ns, descendants_ns })
     }
 
-    /// Sum of the costs of a storage's recipe and of those of its ancestors that will be gone at its next use.
+    /// Sum of the costs of a storage's recipe and of the recipes of its ancestors that will be gone at its next use.
     ///
-    /// What the queue ends before then is gone: the cotangent that the running command reads for the last time would
-    /// look like a cheap way back to what was made of it.
+    /// An ancestor that a queued command ends before then counts as gone. Otherwise the cotangent that the running
+    /// command reads for the last time would look like a cheap way back to its results.
     fn ancestors(&mut self, id: StorageId, next: Option<u64>) -> f64 {
         self.eviction.costs.walk += 1;
         let (mut cost, mut seen) = (0.0, 0);
@@ -310,8 +311,8 @@ impl Worker {
         cost
     }
 
-    /// True if a storage is evicted, or will be gone, unless something makes it again, when the command at a position
-    /// runs.
+    /// True if a storage is evicted, or will be gone when the command at a position runs unless something recomputes
+    /// it.
     fn is_gone_by(&self, id: StorageId, at: Option<u64>) -> bool {
         let s = &self.table[id];
         let ends = || s.tensors.iter().all(|t| self.eviction.future.ends_before(*t, at));
@@ -322,7 +323,7 @@ impl Worker {
     fn descendants(&mut self, id: StorageId) -> f64 {
         let Worker { table, eviction, .. } = self;
         let costs = &mut eviction.costs;
-        // Looking for what is needed walks, too; recipes are visited by this one.
+        // The search for needed storages walks, too. So this walk marks the recipes.
         costs.walk += 1;
         let walk = costs.walk;
         let (mut cost, mut seen) = (0.0, 0);
@@ -374,7 +375,7 @@ mod tests {
         w
     }
 
-    /// Ancestors and descendants of all that are resident, in units of one's own cost.
+    /// The costs of ancestors and descendants of all resident storages, in units of a storage's own cost.
     fn costs(w: &mut Simulated) -> Vec<(u64, f64, f64)> {
         w.0.begin_decision();
         w.0.eviction.costs.keep = 1000;

@@ -1,4 +1,4 @@
-//! Making room: what a policy is told, what it chose, and the error that says why nothing helps.
+//! Making room: the input of a policy, its choice, and the error if nothing helps.
 
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result};
 use rustc_hash::FxHashMap;
@@ -10,16 +10,16 @@ use crate::report::Kind;
 use crate::slab::Key;
 use remat_device::Segment;
 
-/// Segments that a decision looks at: its time must not grow with the number of storages, and a part of many of them has
-/// some that cost next to nothing. What is decided among so many, or fewer, is as if all were looked at.
+/// A decision looks at so many segments: its time must not grow with the number of storages. Some storages in a sample
+/// of many cost next to nothing, so the sample suffices. With this many segments or fewer, a decision sees all of them.
 const LOOKED_AT: usize = 1024;
 
-/// So many times more where those do not suffice.
+/// If those do not suffice, the decision looks at so many times more.
 const LOOKED_AT_MORE: usize = 8;
 
 impl Worker {
-    /// Makes a free range of `bytes`: grows the arena where there is no budget, evicts and compacts where there is.
-    /// Returns where it starts, if the policy chose a place.
+    /// Makes a free range of `bytes`: grows the arena without a budget, evicts and compacts with one. Returns the
+    /// offset that the policy chose, if it chose one.
     pub(in crate::eager) fn free_space(&mut self, bytes: usize, for_whom: StorageId) -> Result<Option<usize>> {
         let no_more = match self.budget {
             None => match self.grow(self.alignment().pad(bytes)) {
@@ -29,8 +29,9 @@ impl Worker {
             Some(_) => None,
         };
         if self.eviction.is_canonical() {
-            // The schedule, or the rehearsal, that the worker repeats counts on every resident storage but staging buffers. So staging
-            // buffers give way before the worker evicts, and the worker evicts nothing for a staging buffer.
+            // The worker repeats a schedule or a rehearsal, which assumes every resident storage except staging
+            // buffers. So staging buffers give way before the worker evicts, and the worker evicts nothing for a
+            // staging buffer.
             let has_room =
                 |w: &Worker| w.memory.arena().in_use() + w.alignment().pad(bytes) <= w.memory.arena().capacity();
             while !has_room(self) && self.a_charge_gives_way(Some(for_whom)) {}
@@ -50,8 +51,8 @@ impl Worker {
             let is_enough = self.memory.largest_free() >= self.alignment().pad(bytes);
             choice = if is_enough { Some(Choice::default()) } else { self.decide(self.alignment().pad(bytes)) };
         }
-        self.stats.decisions += 1;
-        self.stats.policy_ns += started.elapsed().as_nanos() as u64;
+        self.figures.stats.decisions += 1;
+        self.figures.stats.policy_ns += started.elapsed().as_nanos() as u64;
         match choice {
             Some(choice) if choice.at.is_none() && self.memory.largest_free() < self.alignment().pad(bytes) => {
                 self.compact()?;
@@ -62,8 +63,8 @@ impl Worker {
         }
     }
 
-    /// Makes a free range where nothing was ever evicted: charges give way, and blocks move together. Errors: Budget where
-    /// that does not do; from then on memory is short.
+    /// Makes a free range if no storage was ever evicted: charges give way, and the arena is compacted. Errors: Budget
+    /// if that does not suffice. From then on memory is short.
     fn free_space_beside_all(&mut self, need: usize, for_whom: StorageId) -> Result<Option<usize>> {
         let does_fit = |w: &Worker| w.memory.arena().in_use() + need <= w.memory.arena().capacity();
         while !does_fit(self) && self.a_charge_gives_way(Some(for_whom)) {}
@@ -79,7 +80,7 @@ impl Worker {
         Ok(None)
     }
 
-    /// Ends the youngest charge that may end early, for anything but another charge. False if there is none.
+    /// Ends the youngest charge that may end early. Another charge is no reason to end one. False if none ended.
     pub(in crate::eager) fn a_charge_gives_way(&mut self, for_whom: Option<StorageId>) -> bool {
         let is_staging = for_whom.is_some_and(|id| self.table[id].kind == Kind::Staging);
         if self.budget.is_none() || is_staging {
@@ -91,7 +92,8 @@ impl Worker {
         true
     }
 
-    /// Chooses what is to go for a free range of `need` bytes, and evicts it; `None` if not even all would do.
+    /// Chooses the storages to evict for a free range of `need` bytes, and evicts them. `None` if evicting all would
+    /// not suffice.
     fn decide(&mut self, need: usize) -> Option<Choice> {
         self.begin_decision();
         let mut most = LOOKED_AT;
@@ -111,7 +113,7 @@ impl Worker {
         Some(choice)
     }
 
-    /// Bytes of the segments that were not looked at.
+    /// Bytes of the segments that the decision did not look at.
     fn beyond(&self, segments: &[Segment]) -> UnscannedBytes {
         let used: usize = segments.iter().filter(|s| s.owner.is_some()).map(|s| s.bytes).sum();
         let all: usize = segments.iter().map(|s| s.bytes).sum();
@@ -129,12 +131,12 @@ impl Worker {
         segments.iter().map(|s| ScoredSegment { segment: *s, candidate: candidate(s) }).collect()
     }
 
-    /// The contract's error: what `id` needed, and who holds the rest.
+    /// The budget error of a storage: the bytes that it needs, and the holders of the rest.
     pub(in crate::eager) fn shortfall(&self, id: StorageId) -> Error {
         self.shortfall_of(self.alignment().pad(self.table[id].bytes))
     }
 
-    /// The same for so many bytes.
+    /// As [`Worker::shortfall`], for so many bytes.
     pub(in crate::eager) fn shortfall_of(&self, bytes: usize) -> Error {
         let mut by: FxHashMap<String, usize> = FxHashMap::default();
         let (mut fixed, mut needed) = (0, bytes);
@@ -147,17 +149,17 @@ impl Worker {
             }
             let who = match (s.recipe.is_some(), s.pins > 0) {
                 (false, _) => s.kind.name().to_owned(),
-                (true, true) => format!("inputs and outputs of {}", self.running),
+                (true, true) => format!("inputs and outputs of {}", self.running.label),
                 (true, false) => continue,
             };
             fixed += block.bytes();
             *by.entry(who).or_default() += block.bytes();
         }
-        needed += self.still_needed;
+        needed += self.running.still_needed;
         let mut pinned: Vec<PinnedBytes> = by.into_iter().map(|(by, bytes)| PinnedBytes { by, bytes }).collect();
         pinned.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.by.cmp(&b.by)));
         Error::budget(BudgetShortfall {
-            op: self.running.to_owned(),
+            op: self.running.label.to_owned(),
             needed_bytes: needed,
             budget_bytes: self.budget.unwrap_or(usize::MAX),
             pinned,
@@ -168,12 +170,12 @@ impl Worker {
         })
     }
 
-    /// Changes the budget. Errors: Budget if what cannot be evicted exceeds it, Io if there is no spill file where one is asked
-    /// for; the old budget stays in force.
+    /// Changes the budget. Errors, after which the old budget stays in force: Budget if the bytes that cannot be
+    /// evicted exceed it; Io if a spill file was requested and cannot be made.
     pub(in crate::eager) fn set_budget(&mut self, budget: Option<usize>) -> Result<()> {
         crate::options::check_budget(budget)?;
         self.forget_plans();
-        // The schedule and the count of replays belong to the old budget.
+        // The schedule and the counts of recomputation belong to the old budget.
         self.end_schedule();
         self.schedule.end_step();
         self.work.forget_replays();
@@ -200,9 +202,10 @@ impl Worker {
                     let label = self.memory.label("set_budget");
                     self.table.add(Storage::new(0, Kind::Workspace, label))
                 };
-                let (old, running) = (self.budget.replace(bytes), std::mem::replace(&mut self.running, "set_budget"));
+                let (old, running) =
+                    (self.budget.replace(bytes), std::mem::replace(&mut self.running.label, "set_budget"));
                 let e = self.shortfall(id);
-                (self.budget, self.running) = (old, running);
+                (self.budget, self.running.label) = (old, running);
                 self.table.remove(id);
                 return Err(e);
             };

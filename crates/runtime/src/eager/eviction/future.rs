@@ -1,9 +1,9 @@
-//! The known future: commands that wait in the queue say when a tensor is used next.
+//! The known future: queued commands show when a tensor is used next.
 //!
-//! A caller runs ahead of the device by up to the queue's capacity, often a whole training step, so the next use of
-//! most tensors is known when something must be evicted, and what is used last can go first (Belady's rule). UnscannedBytes
-//! what is queued the policy falls back to the past: time since the last use. Choices may so depend on how far the
-//! caller happened to be; values never do.
+//! A caller runs ahead of the device by up to the queue's capacity, often a whole training step. So when something must
+//! be evicted, the next use of most tensors is known, and the tensor used last can go first (Belady's rule). For uses
+//! beyond the queue the policy falls back to the past: the time since the last use. So choices may depend on how far
+//! the caller was ahead; values never do.
 
 use std::collections::VecDeque;
 
@@ -12,38 +12,38 @@ use rustc_hash::FxHashMap;
 
 use crate::eager::handle::TensorId;
 
-/// Weight of the newest command in the mean time of one.
+/// Weight of the newest command in the mean time of a command.
 const MEAN_DECAY: f64 = 0.02;
 
-/// Uses farther off than this many commands count as equally far: what is needed in a moment must stay, but beyond
-/// that the cost of making a thing again decides, since memory is short at one peak, not in proportion to time.
-/// Measured with `examples/simulate.rs`: 32 recomputes more in a plain chain, 512 more in a residual one.
+/// Uses farther off than this many commands count as equally far. A tensor that is needed in a moment must stay. Beyond
+/// that the cost of recomputation decides, since memory is short at one peak and not in proportion to time. Measured
+/// with `examples/simulate.rs`: 32 recomputes more in a plain chain, 512 more in a residual one.
 const HORIZON_COMMANDS: f64 = 128.0;
 
-/// What a queued command is to a tensor.
+/// How a queued command uses a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
-    /// It is read, and the last handle on it goes.
+    /// The command reads the tensor, and the last handle on it ends.
     Last,
-    /// The last handle on it goes.
+    /// The last handle on the tensor ends.
     End,
 }
 
-/// What the queue says of a tensor.
+/// The queued uses of a tensor.
 #[derive(Default)]
 struct Known {
     /// Positions of queued uses, ascending.
     uses: SmallVec<[u64; 4]>,
-    /// Position of the command that ends it.
+    /// Position of the command that ends the tensor.
     ends_at: Option<u64>,
 }
 
 #[derive(Default)]
 pub(in crate::eager) struct Future {
     known: FxHashMap<TensorId, Known>,
-    /// Until something first asks, uses with their positions as they were noted: a budget that does not bind should cost
-    /// no table.
+    /// Until a decision first asks for uses, they lie here with their positions as they were noted. So a budget that
+    /// does not bind costs no table.
     unsorted: VecDeque<(u64, TensorId, Use)>,
     is_sorted: bool,
     /// Position of the command that ran last.
@@ -84,7 +84,7 @@ impl Future {
         }
     }
 
-    /// Counts queued commands and forgets all uses: without a budget nobody asks for them.
+    /// Counts queued commands and forgets all uses, since without a budget no decision asks for them.
     pub(in crate::eager) fn pass_over(&mut self, commands: usize) {
         self.end += commands as u64;
         self.known.clear();
@@ -121,7 +121,8 @@ impl Future {
         uses.first().copied()
     }
 
-    /// True if a queued command ends a tensor before the command at this position, or any if that is not known.
+    /// True if a queued command ends a tensor before the command at this position. Without a position, true if any
+    /// queued command ends it.
     pub(in crate::eager) fn ends_before(&self, id: TensorId, at: Option<u64>) -> bool {
         let ends_at = self.known.get(&id).and_then(|k| k.ends_at);
         ends_at.is_some_and(|end| at.is_none_or(|at| end < at))
@@ -137,7 +138,7 @@ impl Future {
         HORIZON_COMMANDS * self.mean_ns
     }
 
-    /// Estimated time until all that is noted has run.
+    /// Estimated time until all noted commands have run.
     pub(in crate::eager) fn queued_ns(&self) -> f64 {
         (self.end - self.at) as f64 * self.mean_ns
     }

@@ -1,9 +1,9 @@
-//! What goes when memory is short: what a policy is told, what it chose, and the way of evicting that depends on nothing but
-//! the commands.
+//! Eviction when memory is short: the input of a policy, its choice, and canonical eviction, which depends on nothing
+//! but the commands.
 //!
-//! Owned here: the costs of losing each storage, the queued uses that are known, the charges that end early, and by which rule
-//! storages go. Policies are pure functions of the address order and of costs (`policy.rs`); the costs are those of a
-//! storage's neighbourhood (`costs.rs`) and of the time until its next use (`future.rs`).
+//! This module owns the costs of losing each storage, the known queued uses, the charges that end early, and the rule
+//! by which storages are evicted. Policies are pure functions of the address order and of costs (`policy.rs`). A
+//! storage's costs follow from its neighbourhood (`costs.rs`) and from the time until its next use (`future.rs`).
 
 mod canonical;
 mod costs;
@@ -18,13 +18,13 @@ use super::device::GiveWay;
 use super::handle::TensorId;
 use super::memory::table::StorageId;
 
-/// Which storages go first.
+/// The rule by which storages are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rule {
-    /// Those that the device's policy chooses, which follows measured times and the queue.
+    /// The device's policy chooses. It follows measured times and the queue.
     #[default]
     Policy,
-    /// Those that were used longest ago: nothing but the commands decides.
+    /// The storages used longest ago go first: nothing but the commands decides.
     Canonical,
 }
 
@@ -33,27 +33,27 @@ enum Rule {
 pub(super) struct Eviction {
     costs: EvictionCosts,
     future: Future,
-    /// Charges that end early where the device has no other room, and what to call then.
+    /// Charges that end early if the device has no other room, with the function to call then.
     giving_way: Vec<(StorageId, GiveWay)>,
     rule: Rule,
-    /// Something was evicted since the device was opened; the count of evictions begins anew with the peak.
+    /// A storage was evicted since the device was opened. The count of evictions restarts with the peak.
     has_evicted: bool,
     /// Since the device was opened, something did not fit beside all that a run without a budget would hold.
     is_short: bool,
 }
 
 impl Eviction {
-    /// What a rehearsal needs of it.
+    /// The part that a rehearsal needs.
     pub(super) fn duplicate(&self) -> Eviction {
         Eviction { has_evicted: self.has_evicted, is_short: self.is_short, ..Eviction::default() }
     }
 
-    /// True while nothing but the commands decides what goes.
+    /// True while nothing but the commands decides evictions.
     pub(super) fn is_canonical(&self) -> bool {
         self.rule == Rule::Canonical
     }
 
-    /// From now on nothing but the commands decides what goes.
+    /// From now on nothing but the commands decides evictions.
     pub(super) fn begin_canonical_rule(&mut self) {
         self.rule = Rule::Canonical;
         self.costs.abandon();
@@ -63,7 +63,7 @@ impl Eviction {
         self.rule = Rule::Policy;
     }
 
-    /// True if anything was ever evicted.
+    /// True if a storage was ever evicted.
     pub(super) fn has_evicted(&self) -> bool {
         self.has_evicted
     }
@@ -77,22 +77,22 @@ impl Eviction {
         self.is_short
     }
 
-    /// Memory is short from now on; true if it was.
+    /// Memory is short from now on. True if it was before.
     pub(super) fn note_short(&mut self) -> bool {
         std::mem::replace(&mut self.is_short, true)
     }
 
-    /// A recomputation, or the running command, is about to read these.
+    /// A recomputation, or the running command, is about to read these storages.
     pub(super) fn begin_reading(&mut self, x: impl Iterator<Item = StorageId>) {
         self.costs.under_way.extend(x);
     }
 
-    /// Of what [`Eviction::begin_reading`] was told, the last `count` were read.
+    /// The last `count` storages of [`Eviction::begin_reading`] were read.
     pub(super) fn end_reading(&mut self, count: usize) {
         self.costs.under_way.truncate(self.costs.under_way.len().saturating_sub(count));
     }
 
-    /// A storage is new: what was known of one in its place is not of it.
+    /// A key names a new storage: forgets the costs of the former one.
     pub(super) fn forget_costs(&mut self, id: StorageId) {
         self.costs.forget(id);
     }
@@ -107,12 +107,12 @@ impl Eviction {
         self.future.advance(ns);
     }
 
-    /// So many queued commands are of no interest.
+    /// So many queued commands need no notes.
     pub(super) fn pass_over(&mut self, commands: usize) {
         self.future.pass_over(commands);
     }
 
-    /// A charge ends early when the device has no other room, and this is called then.
+    /// A charge ends early if the device has no other room. The worker then calls this function.
     pub(super) fn may_give_way(&mut self, charge: StorageId, give_way: GiveWay) {
         self.giving_way.push((charge, give_way));
     }

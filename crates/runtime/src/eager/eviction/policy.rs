@@ -1,4 +1,4 @@
-//! Policies: given the address order, which storages make room for an allocation at the least cost.
+//! Policies: given the address order, the storages whose eviction makes room for an allocation at the least cost.
 //!
 //! A policy sees ranges and costs, never tensors. All three are deterministic: among equals the lowest address wins.
 
@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use crate::options::PolicyKind;
 use remat_device::{Owner, Segment};
 
-/// What a policy knows of an evictable storage.
+/// The costs of an evictable storage, as a policy sees them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// Time to run its producer again.
@@ -17,7 +17,7 @@ pub struct Candidate {
     pub ancestors_ns: f64,
     /// Time to run the producers of its evicted descendants, which would have to wait for it.
     pub descendants_ns: f64,
-    /// Time until it is used next where that is known, and else the time since it was last used.
+    /// Time until its next use if that is known, and else the time since its last use.
     pub idle_ns: f64,
 }
 
@@ -30,7 +30,7 @@ pub struct ScoredSegment {
     pub candidate: Option<Candidate>,
 }
 
-/// What a policy does not see of the address order.
+/// The bytes of the address order that a policy does not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnscannedBytes {
     /// Bytes of free ranges.
@@ -39,27 +39,28 @@ pub struct UnscannedBytes {
     pub used_bytes: usize,
 }
 
-/// What to evict.
+/// The result of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Storages to evict.
     pub evict: Vec<Owner>,
-    /// Where the allocation will fit then; `None` if only a compaction makes one range of what is free then.
+    /// The offset at which the allocation will then fit. `None` if only a compaction joins the free bytes.
     pub at: Option<usize>,
 }
 
 /// Keeps ratios finite for storages used this instant or the next.
 const IDLE_FLOOR_NS: f64 = 1e3;
 
-/// Cost of losing a storage of `bytes`, by `kind`'s formula; less is evicted first.
+/// The cost of losing a storage of `bytes`, by `kind`'s formula. Storages of lower cost are evicted first.
 fn score(kind: PolicyKind, c: &Candidate, bytes: usize, free_around: usize) -> f64 {
     let idle = c.idle_ns.max(IDLE_FLOOR_NS);
     match kind {
-        // The window weighs bytes by what it covers, so its members' costs carry no size of their own.
+        // A window is compared by the bytes that it covers, so the costs of its members carry no size of their own.
         PolicyKind::Window => (c.own_ns + c.ancestors_ns + c.descendants_ns) / idle,
         // DTR equation h = (c0 + e*) / (m * s).
         PolicyKind::Dtr => (c.own_ns + c.ancestors_ns + c.descendants_ns) / (bytes as f64 * idle),
-        // MegEngine: (neighbour cost + 1e-3) / (MiB with free neighbours x (seconds + 1e-3)); own cost is not in it.
+        // MegEngine: (neighbour cost + 1e-3) / (MiB with free neighbours x (seconds + 1e-3)), without the storage's own
+        // cost.
         PolicyKind::Upstream => {
             let mib = (bytes + free_around) as f64 / (1 << 20) as f64;
             (c.ancestors_ns * 1e-9 + 1e-3) / (mib * (c.idle_ns * 1e-9 + 1e-3))
@@ -67,9 +68,10 @@ fn score(kind: PolicyKind, c: &Candidate, bytes: usize, free_around: usize) -> f
     }
 }
 
-/// Chooses what to evict so that `need` bytes fit, or `None` if even evicting all of `ranges` would not free that many.
+/// Chooses the storages to evict so that `need` bytes fit. `None` if even evicting all of `ranges` would not free that
+/// many.
 ///
-/// One pass over the ranges, for there may be many of them and the caller waits.
+/// It passes over the ranges once, since there may be many and the caller waits.
 pub fn choose(kind: PolicyKind, ranges: &[ScoredSegment], beyond: UnscannedBytes, need: usize) -> Option<Choice> {
     let mut windows = (kind == PolicyKind::Window).then(|| Windows::new(need, ranges.len()));
     let mut cheapest = Cheapest::new(if windows.is_some() { PolicyKind::Dtr } else { kind }, need, beyond.free_bytes);
@@ -86,7 +88,7 @@ pub fn choose(kind: PolicyKind, ranges: &[ScoredSegment], beyond: UnscannedBytes
     }
 }
 
-/// What is to go, in the order in which it goes, and where the allocation fits then.
+/// The ranges to evict, in order, and the offset at which the allocation then fits.
 struct Chosen {
     evict: Vec<usize>,
     at: Option<usize>,
@@ -96,20 +98,20 @@ fn choice(ranges: &[ScoredSegment], chosen: &Chosen) -> Choice {
     Choice { evict: chosen.evict.iter().filter_map(|i| ranges[*i].segment.owner).collect(), at: chosen.at }
 }
 
-/// A window is passed over if it costs more than this many times what the cheapest from anywhere cost, and the move so many
-/// times over: what a compaction joins is soon scattered again.
+/// A window is rejected if it costs more than this many times the cheapest storages from anywhere, plus so many times
+/// the move. A compaction's gain is soon scattered again.
 ///
-/// From the simulated steps of ResNet-50 and the GPT: with 16 for both, windows took gradients along, which cost a second
-/// backward pass; with less, blocks are moved back and forth.
+/// From the simulated steps of ResNet-50 and the GPT: with 16 for both, windows took gradients along, which cost a
+/// second backward pass. With less, blocks are moved back and forth.
 const SCATTERED_RELUCTANCE: f64 = 2.0;
 const MOVING_RELUCTANCE: f64 = 8.0;
 
 /// Speed at which a compaction moves bytes: that of one core's copy.
 const MOVED_BYTES_PER_NS: f64 = 8.0;
 
-/// The best window, unless evicting the cheapest from anywhere and moving the rest together costs less.
+/// The best window, unless it is cheaper to evict the cheapest storages from anywhere and to compact.
 ///
-/// Both are times: that of making again, once, what goes, and that of the move.
+/// Both costs are times: the time of recomputing the evicted storages once, and the time of the move.
 fn window_or_compaction(
     ranges: &[ScoredSegment],
     beyond: UnscannedBytes,
@@ -125,22 +127,22 @@ fn window_or_compaction(
     let window_ns = loss_ns(&mut (lo..=hi));
     let scattered_ns = loss_ns(&mut scattered.evict.iter().copied());
     let is_dearer = |moving_ns: f64| window_ns > SCATTERED_RELUCTANCE * scattered_ns + MOVING_RELUCTANCE * moving_ns;
-    // What must be moved is another pass, needed only where the move decides.
+    // Counting the bytes to move takes another pass. It is needed only if the move decides.
     if is_dearer(0.0) && (scattered.at.is_some() || is_dearer(moved() as f64 / MOVED_BYTES_PER_NS)) {
         return choice(ranges, &scattered);
     }
     choice(ranges, &Chosen { evict: (lo..=hi).collect(), at: Some(ranges[lo].segment.start) })
 }
 
-/// The contiguous window of free and evictable ranges with the least sum of costs that holds `need` bytes: two
-/// indices sweep the address order (Coop, section 4.2).
+/// The contiguous window of free and evictable ranges with the least sum of costs that holds `need` bytes. Two indices
+/// sweep the address order (Coop, section 4.2).
 struct Windows {
     need: usize,
     lo: usize,
     bytes: usize,
-    /// Cost of all ranges before each one: a difference is a window's.
+    /// Sum of the costs of all ranges before each one. The cost of a window is a difference of two.
     costs: Vec<f64>,
-    /// Cost, first and last range; none if pinned blocks leave no such window.
+    /// Cost, first and last range. `None` if pinned blocks leave no such window.
     best: Option<(f64, usize, usize)>,
 }
 
@@ -172,24 +174,24 @@ impl Windows {
     }
 }
 
-/// One storage after the other by score until all free bytes together are enough.
+/// Takes one storage after the other, by score, until all free bytes together suffice.
 ///
-/// Holds the shortest beginning of the order by score that suffices with the free bytes seen: what comes later can only
-/// shorten it, so that what it dropped never comes back and most ranges cost one comparison.
+/// Holds the shortest prefix of the order by score that suffices with the free bytes seen so far. Later ranges can only
+/// shorten it. So a dropped range never comes back, and most ranges cost one comparison.
 struct Cheapest {
     kind: PolicyKind,
     need: usize,
-    /// Beyond the ranges, and in those that were seen.
+    /// Free bytes outside the ranges, and in the ranges seen so far.
     free: usize,
     taken: usize,
     heap: BinaryHeap<Scored>,
-    /// Where the free ranges that end here begin, and their bytes.
+    /// The start of the run of free ranges that ends here, and its bytes.
     run: (usize, usize),
-    /// The first place that is large enough already.
+    /// The first free place that is large enough.
     fits: Option<usize>,
 }
 
-/// A range with its score; equal ones go by address.
+/// A range with its score. Equal scores go by address.
 #[derive(PartialEq)]
 struct Scored(f64, usize);
 
@@ -234,7 +236,7 @@ impl Cheapest {
         self.shorten(ranges);
     }
 
-    /// Drops what is not needed.
+    /// Drops ranges that are not needed.
     fn shorten(&mut self, ranges: &[ScoredSegment]) {
         while let Some(dearest) = self.heap.peek() {
             let bytes = ranges[dearest.1].segment.bytes;
@@ -246,7 +248,7 @@ impl Cheapest {
         }
     }
 
-    /// After all ranges were seen; `None` if they are not enough.
+    /// The choice after all ranges were seen. `None` if they do not suffice.
     fn chosen(mut self, ranges: &[ScoredSegment]) -> Option<Chosen> {
         if self.free + self.taken < self.need {
             return None;
@@ -263,7 +265,7 @@ fn free_around(ranges: &[ScoredSegment], i: usize) -> usize {
     free(i.checked_sub(1).and_then(|j| ranges.get(j))) + free(ranges.get(i + 1))
 }
 
-/// The first place of `need` bytes that has one of the evicted ranges in it.
+/// The first place of `need` bytes that contains one of the evicted ranges.
 fn first_fit(ranges: &[ScoredSegment], evict: &[usize], need: usize) -> Option<usize> {
     let mut gone = evict.to_vec();
     gone.sort_unstable();
@@ -292,7 +294,7 @@ mod tests {
         ScoredSegment { segment: Segment { start, bytes, owner }, candidate }
     }
 
-    /// The order by score as its definition says it: all of it sorted, and the shortest beginning that suffices.
+    /// The order by score as its definition says: all ranges sorted, and the shortest prefix that suffices.
     fn sorted(kind: PolicyKind, ranges: &[ScoredSegment], need: usize) -> Option<Choice> {
         let mut order: Vec<Scored> = (ranges.iter().enumerate())
             .filter_map(|(i, r)| {

@@ -1,9 +1,10 @@
-//! What could not be made again: results whose producers need more bytes than leaves leave.
+//! Recipes that could not run again: their producers need more bytes than leaves leave.
 //!
-//! A producer that ran may not run again: leaves that came meanwhile (data, results that are not repeatable, what is
-//! committed) leave less room for its inputs, outputs and scratch memory. A result that is evicted then is lost. So before
-//! leaves grow, a result that would get out of reach becomes a leaf itself; and so does, when memory gets short, each that is
-//! out of reach by then. Both depend on what can be made of what, and not on what happens to be evicted (`canonical.rs`).
+//! A producer that ran once may not fit again. Leaves that came meanwhile (data, results that are not repeatable,
+//! committed tensors) leave less room for its inputs, outputs and scratch memory. Evicting its result would then lose
+//! it. So before leaves grow, a result that would get out of reach becomes a leaf. When memory becomes short, so does
+//! each result that is out of reach by then. Both rules depend on the recipes, and not on the storages that happen to
+//! be evicted (`canonical.rs`).
 
 mod turns;
 mod unnamed;
@@ -18,22 +19,22 @@ use crate::eager::memory::table::{Recipe, RecipeId, Storage, StorageId, Table};
 use crate::eager::worker::Worker;
 use remat_device::Block;
 
-/// What must be made before a storage, and may need too much, is looked for among so many recipes.
+/// The search for ancestors of a storage that may need too much visits at most so many recipes.
 const BEFORE_MAX: usize = 16;
 
 /// See the module's note.
 #[derive(Default)]
 pub(in crate::eager) struct Feasibility {
-    /// What is no leaf when the running command has run, though it has no recipe yet: its scratch memory, and outputs.
+    /// Scratch memory and outputs of the running command. They have no recipe yet, but are no leaves once it has run.
     passing: SmallVec<[StorageId; 4]>,
-    /// No recipe needs more bytes beside leaves.
+    /// An upper bound of the bytes beside leaves that any recipe needs.
     most_bytes: usize,
-    /// State that was made since unnamed leaves were let go.
+    /// State that was made since unnamed leaves were last released.
     updated: FxHashSet<StorageId>,
 }
 
 impl Feasibility {
-    /// These are no leaves when the running command has run, though they have no recipe yet.
+    /// Notes storages that have no recipe yet, but are no leaves once the running command has run.
     pub(in crate::eager) fn pass(&mut self, ids: impl Iterator<Item = StorageId>) {
         self.passing.extend(ids);
     }
@@ -43,26 +44,26 @@ impl Feasibility {
         self.passing.clear();
     }
 
-    /// Bytes of what [`Feasibility::pass`] was told.
+    /// Bytes of the storages that [`Feasibility::pass`] noted.
     pub(in crate::eager) fn passing_bytes(&self, table: &Table) -> usize {
         self.passing.iter().filter_map(|id| table.storage(*id)?.block.as_ref()).map(Block::bytes).sum()
     }
 
-    /// Between commands.
+    /// A copy, between commands.
     pub(in crate::eager) fn duplicate(&self) -> Feasibility {
         Feasibility { most_bytes: self.most_bytes, updated: self.updated.clone(), ..Feasibility::default() }
     }
 }
 
 impl Worker {
-    /// A command is about to make leaves of so many bytes: where memory is short, what could not be made again beside them
-    /// becomes a leaf, and leaves go whose results are smaller.
+    /// A command is about to make leaves of so many bytes. If memory is short, results that could not be recomputed
+    /// beside those become leaves, and unnamed leaves with smaller results are released.
     pub(in crate::eager) fn before_growth(&mut self, bytes: usize) -> std::result::Result<(), OpFailure> {
         self.before_growth_to(bytes, &[])
     }
 
-    /// As [`Worker::before_growth`], where the command is about to make leaves of the storages in `coming`: this call makes leaves of
-    /// other storages only.
+    /// As [`Worker::before_growth`], where the command is about to make leaves of the storages in `coming`: this call
+    /// makes leaves of other storages only.
     pub(in crate::eager) fn before_growth_to(
         &mut self,
         bytes: usize,
@@ -83,7 +84,7 @@ impl Worker {
         Ok(())
     }
 
-    /// True if every recipe can run where leaves have grown by so many bytes.
+    /// True if every recipe can run after leaves have grown by so many bytes.
     fn is_all_in_reach_beside(&mut self, growth: usize) -> bool {
         let room = self.room_after(growth);
         if self.feasibility.most_bytes > room {
@@ -92,7 +93,7 @@ impl Worker {
         self.feasibility.most_bytes <= room
     }
 
-    /// Memory has become short: until now nothing was evicted.
+    /// Memory has become short. Until now nothing was evicted.
     pub(in crate::eager) fn begin_short(&mut self) {
         if self.budget.is_none() || self.eviction.note_short() {
             return;
@@ -106,7 +107,7 @@ impl Worker {
         }
     }
 
-    /// What is named and can be made again, in the order in which it is made.
+    /// The named storages that can be recomputed, in the order in which they are made.
     fn named_deepest_last(&self) -> Vec<StorageId> {
         let named = self.table.storages().filter(|(_, s)| s.handles > 0 && s.recipe.is_some());
         let mut named: Vec<_> = named.map(|(id, s)| ((self.table.depth_of(id), s.number), id)).collect();
@@ -120,7 +121,7 @@ impl Worker {
         self.memory.arena().capacity().saturating_sub(fixed + growth)
     }
 
-    /// Notes what a new recipe, or one of those before it, needs at the most: every op comes by here.
+    /// Notes the most bytes that a new recipe, or one of its ancestors, needs. Every op calls this.
     pub(in crate::eager) fn note_most_bytes(&mut self, r: &mut Recipe) {
         let outputs: usize = r.facts.iter().map(|f| self.alignment().pad(f.bytes())).sum();
         let (mut bytes, mut before) = (outputs + self.scratch_bytes(&r.op, &r.x, r.workspace_bytes), 0);
@@ -145,7 +146,7 @@ impl Worker {
                 seen.push(s);
             }
         }
-        // It writes over what is made for it alone.
+        // The output takes over an input that is recomputed for it alone.
         let is_taken = |p: &&(usize, usize)| {
             let s = r.x.get(p.0).map(|s| &self.table[s.storage]);
             let is_alone = s.is_some_and(|s| s.handles == 0 && s.recipe.is_some());
@@ -154,8 +155,8 @@ impl Worker {
         bytes - self.overwrite(&r.op).iter().find(is_taken).map_or(0, |p| self.alignment().pad(r.facts[p.1].bytes()))
     }
 
-    /// False if a storage could not be made again in `room` bytes beside leaves: its producer needs more, or that of
-    /// something which must be made before it.
+    /// False if a storage could not be recomputed in `room` bytes beside leaves: its producer needs more, or the
+    /// producer of an ancestor that must be recomputed first.
     fn is_in_reach(&self, id: StorageId, room: usize) -> bool {
         let is_doubtful = |t: &Table, id: StorageId| t[id].recipe.filter(|r| t[r.0].most_bytes > room);
         let Some((first, _)) = is_doubtful(&self.table, id) else { return true };

@@ -1,9 +1,10 @@
-//! In which turn the inputs of a command are made again, and how many bytes that takes from nothing.
+//! The order in which a command's inputs are recomputed, and the bytes that this takes from nothing.
 //!
-//! Inputs are made one after the other, each held from then on until the command has run. Deepest first suits a backward pass:
-//! an activation is made again when the cotangent that it meets is there, and not held while that is made. It does not suit a
-//! sum of a branch with what the branch began from: after the branch that would be made once more, and so on down the
-//! network, with one branch held at each block. There what the others are made of goes first, and they find it.
+//! Inputs are recomputed one after the other. Each is held from then on until the command has run. Deepest first suits
+//! a backward pass: an activation is recomputed after the cotangent that it meets, and is not held while that is made.
+//! It does not suit the sum of a branch and the branch's own input. After the branch its input would be recomputed
+//! again, and so on down the network, with one branch held at each block. There the shared input goes first, and the
+//! branch finds it.
 
 use remat_ops::OpRef;
 use remat_types::{Fact, SmallVec};
@@ -11,22 +12,22 @@ use remat_types::{Fact, SmallVec};
 use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::worker::Worker;
 
-/// What is made of an input that is held is looked for among so many recipes.
+/// The search for ancestors that are held visits at most so many recipes.
 const NEAR_MAX: usize = 48;
 
-/// How a command is run where nothing is there but leaves.
+/// How a command runs if only leaves are resident.
 pub(in crate::eager) struct FromNothing {
     /// Bytes beside leaves that suffice.
     pub(in crate::eager) bytes: usize,
-    /// The input that is made first, if it is not the deepest.
+    /// The input that is recomputed first, if that is not the deepest.
     pub(in crate::eager) first: Option<StorageId>,
 }
 
-/// Storages that are there while something is made.
+/// Storages that are resident while another one is recomputed.
 type Held = SmallVec<[StorageId; 4]>;
 
 impl Worker {
-    /// The inputs that can be made again in the order in which they are: `first`, and then the deepest first.
+    /// The inputs that have recipes, in the order of their recomputation: `first`, and then the deepest first.
     pub(in crate::eager) fn turns(&self, x: &[Input], first: Option<StorageId>) -> SmallVec<[StorageId; 4]> {
         let mut order: SmallVec<[StorageId; 4]> = SmallVec::new();
         for s in x.iter().map(|s| s.storage) {
@@ -38,14 +39,14 @@ impl Worker {
         order
     }
 
-    /// The input that is made first if it is not the deepest, since others are made of it.
+    /// The input that is recomputed first because others depend on it. `None` if that is the deepest.
     pub(in crate::eager) fn first_of(&self, x: &[Input]) -> Option<StorageId> {
         let order = self.turns(x, None);
         if order.len() < 2 {
             return None;
         }
         let deepest_first = self.making_bytes(x, None);
-        // One alone takes as much in any order.
+        // A single input takes the same bytes in any order.
         let alone = order.iter().map(|s| self.one_from_nothing(*s)).max().unwrap_or(0);
         if deepest_first <= alone {
             return None;
@@ -58,14 +59,14 @@ impl Worker {
         best.filter(|(bytes, _)| *bytes <= deepest_first).map(|(_, s)| s)
     }
 
-    /// Bytes beside leaves in which `x` can be made from those alone, and then all be used beside `extra` bytes: the canonical
-    /// way needs no more. With `x_1, x_2, ..` in their turns and `D` of each what making it takes while those before are held:
-    /// `max(x_1 + x_2 + .. + extra, max over i of x_1 + .. + x_(i-1) + D(x_i))`.
+    /// Bytes beside leaves that suffice to recompute `x` from leaves alone and then use all of it beside `extra` bytes.
+    /// The canonical way needs no more. With `x_1, x_2, ..` in their order, and `D` the bytes for making one while
+    /// those before are held: `max(x_1 + x_2 + .. + extra, max over i of x_1 + .. + x_(i-1) + D(x_i))`.
     pub(in crate::eager) fn bytes_from_nothing(&self, x: &[Input], extra: usize) -> usize {
         (self.evictable_bytes(x) + extra).max(self.making_bytes(x, self.first_of(x)))
     }
 
-    /// The same for a command that makes outputs of these facts, and the input that is made first.
+    /// The same for a command with outputs of these facts, and the input that is recomputed first.
     pub(in crate::eager) fn command_from_nothing(
         &self,
         op: &OpRef,
@@ -83,7 +84,7 @@ impl Worker {
         self.making_beside(x, first, &mut Held::new(), &mut { NEAR_MAX })
     }
 
-    /// The most bytes at once while the inputs are made in turn, `held` being there already.
+    /// The most bytes at once while the inputs are recomputed in order, with `held` resident already.
     fn making_beside(&self, x: &[Input], first: Option<StorageId>, held: &mut Held, left: &mut usize) -> usize {
         let (before, mut most, mut bytes) = (held.len(), 0, 0);
         for s in self.turns(x, first) {
@@ -100,7 +101,7 @@ impl Worker {
         most
     }
 
-    /// Bytes in which a storage can be made while `held` is there, which it may be made of.
+    /// Bytes that suffice to recompute a storage while `held` is resident, on which it may depend.
     fn made_beside(&self, id: StorageId, held: &mut Held, left: &mut usize) -> usize {
         let Some((r, _)) = self.table[id].recipe else { return 0 };
         let r = &self.table[r];

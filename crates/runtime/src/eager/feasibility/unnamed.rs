@@ -1,12 +1,13 @@
-//! Leaves that nobody can name any more: they are kept only so that results can be made again.
+//! Leaves that no handle names any more. They are kept only so that their results can be recomputed.
 //!
-//! A program that keeps each loss would keep each batch, and one that computes a momentum itself keeps every version of the
-//! parameters, with a history that gets longer in each step. Where the results take no more bytes than such leaves, they
-//! become leaves instead; where a step ends, they may take a few times as many. Versions of parameters go together or not at
-//! all: each gradient is made of most of them. So that is looked for where a step ends, and, for programs that mark no steps,
-//! where an updated parameter is first read again: one that was replaced in place, or a computed tensor at which gradients end.
-//! Such a tensor itself becomes a leaf there, whatever its bytes: weights that a generator draws are made of its state, which takes
-//! a few bytes, so the rule above would never make them leaves.
+//! A program that keeps each loss would keep each batch. A program that computes a momentum itself would keep every
+//! version of the parameters, with a history that grows in each step. If the results take no more bytes than such
+//! leaves, they become leaves instead. At the end of a step they may take a few times as many. Versions of parameters
+//! are released together or not at all, since each gradient depends on most of them. So this search runs where a step
+//! ends. For programs that mark no steps it runs where a command first reads an updated parameter: one that was
+//! replaced in place, or a computed tensor at which gradients end. Such a tensor itself becomes a leaf there, whatever
+//! its bytes. Weights that a generator draws depend on the generator's state, which takes a few bytes, so the rule
+//! above would never make them leaves.
 
 use std::collections::BTreeMap;
 
@@ -24,17 +25,18 @@ use crate::eager::worker::Worker;
 /// The search for the results of one leaf visits at most so many storages.
 const RESULTS_MAX: usize = 256;
 
-/// Where a history ends, what is kept of a version of a parameter may take so many times its bytes: its next version, or an
-/// average, and two moments.
+/// At the end of a history, the results of a version of a parameter may take so many times its bytes: its next version,
+/// or an average, and two moments.
 const KEPT_OF_A_LEAF: usize = 3;
 
 impl Worker {
-    /// Lets unnamed leaves go whose results take no more bytes. Errors: those of [`Worker::make_leaves`].
+    /// Releases unnamed leaves whose results take no more bytes. Errors: those of [`Worker::make_leaves`].
     pub(in crate::eager) fn release_leaves(&mut self) -> std::result::Result<(), OpFailure> {
         self.for_results(1, |w, results| w.make_leaves(&results))
     }
 
-    /// For each set of results that is to be kept so that leaves go, which take at least one of `times` as many bytes.
+    /// Calls `keep` for each set of results that lets leaves go. The sets for leaves in common may take `times` their
+    /// bytes.
     fn for_results(
         &mut self,
         times: usize,
@@ -45,25 +47,25 @@ impl Worker {
             .try_for_each(|(results, bytes)| self.for_set(results, bytes, &mut keep))
     }
 
-    /// If results still can be made again, and have room as leaves where others of `leaf_bytes` go.
+    /// Keeps results that still have recipes, if they fit as leaves once leaves of `leaf_bytes` are gone.
     fn for_set(
         &mut self,
         mut results: Vec<StorageId>,
         leaf_bytes: usize,
         keep: &mut impl FnMut(&mut Worker, Vec<StorageId>) -> std::result::Result<(), OpFailure>,
     ) -> std::result::Result<(), OpFailure> {
-        // The sets before it may have some of them.
+        // An earlier set may have had some of them.
         results.retain(|id| self.table[*id].recipe.is_some());
         let growth = self.bytes_of(&results).saturating_sub(leaf_bytes);
-        // Beside what leaves grow by, all that can be made again must have room.
+        // Every recipe must still fit beside the grown leaves.
         match !results.is_empty() && (growth == 0 || self.is_all_in_reach_beside(growth)) {
             true => keep(self, results),
             false => Ok(()),
         }
     }
 
-    /// As [`Worker::release_leaves`], but the worker runs no operator for it: a set of results becomes leaves only if all of them are
-    /// resident.
+    /// As [`Worker::release_leaves`], but the worker runs no operator for it: a set of results becomes leaves only if
+    /// all of them are resident.
     pub(in crate::eager) fn release_leaves_of_residents(&mut self) {
         let done = self.for_results(1, Worker::make_leaves_of_residents);
         debug_assert!(done.is_ok(), "nothing runs for it");
@@ -81,8 +83,8 @@ impl Worker {
         results.iter().all(|id| self.table[*id].is_evictable())
     }
 
-    /// A step ends: what was updated, and what would make its history longer, becomes a leaf. What does not fit stays as it is,
-    /// for nothing that was asked for depends on it.
+    /// A step ends: updated tensors, and tensors that would make its history longer, become leaves. A tensor that does
+    /// not fit stays as it is, since no request of the program depends on it.
     pub(in crate::eager) fn end_history(&mut self) {
         let updated = std::mem::take(&mut self.feasibility.updated);
         if !self.has_history() {
@@ -92,17 +94,17 @@ impl Worker {
         {
             (false, _) => w.make_leaves_of_residents(results),
             (true, true) => w.try_make_leaves(&results),
-            // At the end of a step that followed its plan, all of them are there.
+            // At the end of a step that followed its plan, all of them are resident.
             (true, false) if w.are_there(&results) => w.make_leaves_of_residents(results),
             (true, false) => w.make_leaves(&results),
         };
         let updated = self.updated_results(updated);
-        // A failure is that of what does not fit.
+        // A failure means that results do not fit.
         let done = self.for_set(updated, 0, &mut keep).and_then(|()| self.for_results(KEPT_OF_A_LEAF, keep));
         drop(done);
     }
 
-    /// Of what was updated, what can still be made again: a computed tensor at which gradients end.
+    /// The updated storages that still have recipes: computed tensors at which gradients end.
     fn updated_results(&self, updated: FxHashSet<StorageId>) -> Vec<StorageId> {
         let is_open = |s: &Storage| s.handles > 0 && s.recipe.is_some();
         let mut open: Vec<_> = updated.into_iter().filter(|id| self.table.storage(*id).is_some_and(is_open)).collect();
@@ -110,7 +112,7 @@ impl Worker {
         open
     }
 
-    /// True where results know what they are made of.
+    /// True if results have recipes.
     fn has_history(&self) -> bool {
         self.budget.is_some() || self.options.always_record
     }
@@ -122,15 +124,15 @@ impl Worker {
         }
     }
 
-    /// Gradients end at a tensor: if it was computed, a history may end there.
+    /// Gradients end at a tensor. If it was computed, a history may end there.
     pub(in crate::eager) fn note_leaf(&mut self, id: TensorId) {
         let storage = self.table.kept(&id).map(|s| s.storage).filter(|id| self.table[*id].recipe.is_some());
         storage.into_iter().for_each(|id| self.note_update(id));
     }
 
-    /// A command is about to run: if it is the first that reads what updates have made, these have all been made.
+    /// A command is about to run. If it is the first that reads an updated tensor, all updates have been made.
     pub(in crate::eager) fn after_updates(&mut self, a: &Apply) {
-        if self.feasibility.updated.is_empty() || self.is_in_group {
+        if self.feasibility.updated.is_empty() || self.running.is_in_group {
             return;
         }
         let is_updated = |(id, _): &(TensorId, bool)| {
@@ -141,8 +143,9 @@ impl Worker {
         }
     }
 
-    /// Sets of named results, each to be kept for unnamed leaves, with the bytes of those: of all leaves that have results in
-    /// common, at most `times` the bytes of these; else of one, at most its bytes.
+    /// Sets of named results, each to be kept in place of unnamed leaves, with the bytes of those leaves. Leaves with
+    /// common results form one set, which may take at most `times` their bytes. A set for a single leaf takes at most
+    /// its bytes.
     fn results_for_leaves(&self, times: usize) -> Vec<(Vec<StorageId>, usize)> {
         let is_unnamed = |s: &Storage| s.recipe.is_none() && s.held_by() == HeldBy::Nobody && !s.readers.is_empty();
         let mut unnamed: Vec<_> = self.table.storages().filter(|(_, s)| is_unnamed(s)).collect();
@@ -157,10 +160,11 @@ impl Worker {
         sets
     }
 
-    /// The results of leaves that have some in common, directly or by others, where they take at most `times` the bytes of the
-    /// leaves; and those bytes.
+    /// The results of leaves that have results in common, directly or through other leaves, if they take at most
+    /// `times` the bytes of the leaves. Also gives those bytes.
     fn results_in_common(&self, leaves: &[(StorageId, usize)], times: usize) -> Vec<(Vec<StorageId>, usize)> {
-        // The leaf by which a storage was come to, and the leaf to whose group another one belongs.
+        // For each visited storage, the leaf from which the search reached it. For each leaf, another leaf of its
+        // group.
         let mut found_by: FxHashMap<StorageId, usize> = FxHashMap::default();
         let mut group: Vec<usize> = (0..leaves.len()).collect();
         let first = |group: &[usize], mut leaf: usize| {
@@ -226,7 +230,8 @@ impl Worker {
         Some(kept)
     }
 
-    /// Makes results leaves, if that fits for sure in the canonical way. Errors: Budget where the step's work did not suffice.
+    /// Makes leaves of results, if that surely fits in the canonical way. Errors: Budget if the step's work did not
+    /// suffice.
     pub(in crate::eager) fn make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
         let x: SmallVec<[Input; 4]> = results.iter().copied().map(whole).collect();
         match self.bytes_from_nothing(&x, 0) <= self.room_after(0) {
@@ -235,8 +240,8 @@ impl Worker {
         }
     }
 
-    /// Makes results leaves. What runs again for it is the step's work, wherever the worker stands. Errors: Budget where
-    /// memory or that work does not suffice.
+    /// Makes leaves of results. Recomputation for it counts as the step's work, whatever the worker's state. Errors:
+    /// Budget if memory or that work does not suffice.
     fn try_make_leaves(&mut self, results: &[StorageId]) -> std::result::Result<(), OpFailure> {
         let x: SmallVec<[Input; 4]> = results.iter().copied().map(whole).collect();
         let keep = |w: &mut Worker| {

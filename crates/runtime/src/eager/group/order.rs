@@ -8,17 +8,17 @@ use crate::eager::command::Command;
 use crate::eager::handle::TensorId;
 use crate::eager::worker::Worker;
 
-/// Commands that belong together: those of one parameter.
+/// Commands that must stay together: those of one parameter.
 #[derive(Default)]
 struct Part {
     items: Vec<usize>,
-    /// The longest chain of recipes that something it needs is made by.
+    /// The longest chain of recipes behind one of its inputs.
     depth: u32,
 }
 
 impl Worker {
-    /// Puts the commands for the parameter first whose gradient was made first: what leads to the gradients after it then
-    /// needs its old value no more. Commands that use a result of the group stay together and in order, and deletes come last.
+    /// Puts the parameter first whose gradient was made first: later gradients then no longer need its old value.
+    /// Commands that use a result of the group stay together and in order. Deletes come last.
     pub(super) fn order_for_memory(&self, g: &mut CommandGroup) {
         let mut part_of: FxHashMap<TensorId, usize> = FxHashMap::default();
         let mut parts: Vec<Part> = Vec::new();
@@ -48,7 +48,8 @@ impl Worker {
             parts[part].items.push(at);
             if let Item::Apply(a) = item {
                 parts[part].depth = parts[part].depth.max(self.depth_of_inputs(a.x.iter().map(|x| x.0)));
-                // What the group makes ties commands together, and what an update replaces; a shared rate does not.
+                // Commands are tied by tensors that the group makes and by tensors that an update replaces. A shared
+                // learning rate ties none.
                 let replaced = a.fallback.iter().filter_map(|i| i.and_then(|i| a.x.get(usize::from(i)))).map(|x| x.0);
                 for id in a.y.iter().copied().chain(replaced) {
                     part_of.insert(id, part);

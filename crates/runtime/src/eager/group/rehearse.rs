@@ -1,4 +1,4 @@
-//! Whether a group fits the budget, found out by running it on a copy of what the worker knows, over a device that computes
+//! Whether a group fits the budget. The worker runs the group on a copy of its tables, over a device that computes
 //! nothing. In the canonical way nothing depends on the clock, so the worker then does exactly the same.
 
 use remat_types::{BudgetShortfall, Error, Result};
@@ -10,28 +10,29 @@ use crate::eager::worker::Worker;
 use crate::options::{DeviceOptions, Foresight};
 use remat_device::Dry;
 
-/// A budget that suffices is looked for up to this many doublings of the one that does not,
+/// The search for a sufficient budget doubles the insufficient one up to this many times,
 const DOUBLINGS: usize = 6;
 
-/// and to this part of it,
+/// and ends within this part of it.
 const SHARE: usize = 64;
 
-/// with so small a limit of the work: what does not suffice is soon found out.
+/// Its limit of work is this small, so that an insufficient budget is found out soon.
 const TIMES: u32 = 1;
 
-/// How a group is run in the canonical way.
+/// How a group runs in the canonical way.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
-    /// Each update goes as soon as its gradient was made; else all that the group needs is there at once.
+    /// Each update runs as soon as its gradient is recomputed. Otherwise all that the group needs is resident at once.
     pub(super) is_in_turn: bool,
 }
 
 impl Worker {
-    /// Runs a copy of the group in the canonical way from where the worker is. Errors: what would fail.
+    /// Runs a copy of the group in the canonical way from the worker's present state. Errors: the failure that the
+    /// group would have.
     pub(super) fn rehearse(&self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         let mut w = self.copy_without_data()?;
         w.eviction.begin_canonical_rule();
-        w.is_in_group = true;
+        w.running.is_in_group = true;
         w.run_items(g.items.iter().filter_map(duplicate_item).collect());
         match w.steps.failures().first() {
             Some(e) => Err(e.into()),
@@ -39,13 +40,13 @@ impl Worker {
         }
     }
 
-    /// How a group will run, which depends on the commands and the budget alone. Errors: Budget if it would not, with the
-    /// smallest budget that rehearsals find to suffice.
+    /// The way in which a group will run. It depends on the commands and the budget alone. Errors: Budget if the group
+    /// would not run, with the smallest budget that rehearsals find to suffice.
     pub(super) fn canonical_way(&self, g: &CommandGroup) -> std::result::Result<Way, OpFailure> {
         self.way_under(g, None, self.work_left()).map_err(|stop| self.with_least_budget(stop, g))
     }
 
-    /// The same under another budget, if one is given, and limit of the work, without that figure.
+    /// The way under another budget, if one is given, and under a limit of work. The error lacks that budget.
     fn way_under(&self, g: &CommandGroup, budget: Option<usize>, work: u64) -> std::result::Result<Way, OpFailure> {
         let run = |way: Way| {
             let mut w = self.copy_canonical(budget, work)?;
@@ -53,7 +54,7 @@ impl Worker {
             w.begin_way(way, &mut copy)?;
             w.rehearse(&copy).map(|()| way)
         };
-        // At once first: where that suffices it takes less work.
+        // The first try has all needs resident at once: if that suffices, it takes less work.
         run(Way { is_in_turn: false }).or_else(|_| run(Way { is_in_turn: true }))
     }
 
@@ -82,12 +83,12 @@ impl Worker {
         OpFailure::Own(told.located_as(&e))
     }
 
-    /// The same tables and the same arena over a device without memory.
+    /// A worker with the same tables and the same arena, over a device without memory.
     pub(in crate::eager) fn copy_without_data(&self) -> Result<Worker> {
         let options = DeviceOptions { foresight: Foresight::Off, spill: None, ..self.options.clone() };
         let options = DeviceOptions { budget_bytes: self.budget, ..options };
         let mut w = Worker::new(
-            Box::new(Dry::of(self.launcher.threads(), self.launcher.kernels().clone())),
+            Box::new(Dry::with_kernels(self.launcher.threads(), self.launcher.kernels().clone())),
             options,
             Default::default(),
         )?;
@@ -115,7 +116,7 @@ fn duplicate(g: &CommandGroup) -> CommandGroup {
     }
 }
 
-/// A copy of a command that answers nobody; `None` for one that moves no memory.
+/// A copy of a command that answers nobody. `None` for a command that moves no memory.
 fn duplicate_item(item: &Item) -> Option<Item> {
     Some(match item {
         Item::Apply(a) => Item::Apply(Apply {

@@ -1,4 +1,4 @@
-//! Running a group: what could keep it from being whole is found out before its first command.
+//! Running a group. Before its first command the worker rules out everything that could break it in the middle.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// Whether the updates can be made on all ranks. Errors: why not on this one, or (Peer) on another.
+    /// Whether all ranks can make the updates. Errors: the reason on this rank, or (Peer) another rank's.
     fn agree(&mut self, mine: std::result::Result<(), OpFailure>) -> std::result::Result<(), OpFailure> {
         let Some(ranks) = self.options.ranks.clone().filter(|_| self.has_ranks() && !self.is_rehearsal) else {
             return mine;
@@ -55,7 +55,7 @@ impl Worker {
         match mine {
             Ok(()) => Ok(ranks.agree(&call, Ok(()))?),
             Err(stop) => {
-                // a rank that does not come to hear of it is told of by its own
+                // a rank that does not receive this learns of it from its own call
                 let _ = ranks.fail(&call, stop.error());
                 Err(stop)
             }
@@ -67,25 +67,25 @@ impl Worker {
         self.options.ranks.as_ref().is_some_and(|r| r.size() > 1)
     }
 
-    /// Waits until all ranks have given their step up. Errors (Peer): one is gone, or does not come.
+    /// Waits until all ranks have given their step up. Errors (Peer): a rank is gone, or does not come.
     pub(in crate::eager) fn meet_again(&mut self) -> remat_types::Result<()> {
         let Some(ranks) = self.options.ranks.clone() else { return Ok(()) };
         if self.is_rehearsal || self.launcher.device().is_dry() {
             return Ok(());
         }
         self.launcher.wait_idle();
-        // Collectives that failed by now belong to the step that was given up: the next step must not be told of them.
+        // Collectives that failed by now belong to the step that was given up. The next step must not report them.
         drop(self.launcher.failure_of_step());
         ranks.meet_again()
     }
 
     fn cancelled(&self) -> OpFailure {
-        // Whoever gave up has the error itself.
+        // The caller that gave up has the error itself.
         let e = Error::new(ErrorKind::Poisoned, "the updates that it belongs to were given up");
         OpFailure::Inherited(Failure::new(e, self.steps.caller(), self.steps.number()))
     }
 
-    /// Makes sure that every command of the group will run. Errors: why not; nothing has been updated then.
+    /// Makes sure that every command of the group will run. Errors: the reason why not, with nothing updated.
     fn prepare(&mut self, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
         let used = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
         let used = used.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
@@ -100,11 +100,11 @@ impl Worker {
         if let Some(f) = self.failure_of_step() {
             return Err(OpFailure::Inherited(f));
         }
-        // no slot says that what made a value beside the worker has failed, once somebody was told of it
+        // after its report, no slot shows the failure of a value that was made beside the worker
         for storage in storages {
             let made = match (self.launcher.is_asynchronous(), self.has_ranks()) {
                 (true, true) => self.launcher.synchronize(self.table[storage].written),
-                // the gate of the updates has its event
+                // the gate of the updates waits for its event
                 (true, false) => Ok(()),
                 (false, _) => self.settle(storage),
             };
@@ -124,12 +124,12 @@ impl Worker {
             if self.prepare_in_schedule(g)? {
                 return Ok(());
             }
-            // The canonical way starts from nothing, so equal runs have equal recipes afterwards, whatever is resident now.
+            // The canonical way starts from nothing, so equal runs end with equal recipes, whatever is resident now.
             self.end_schedule();
             return self.prepare_canonically(g);
         }
         self.end_schedule();
-        // Needs that are state cannot be made in turn any more: they become it only where the updates then surely run.
+        // Needs that are state cannot be recomputed in turn. So they become state only if the updates then surely run.
         let is_sure = is_followed || does_fit;
         if is_sure {
             match self.commit_needs(g) {
@@ -158,11 +158,11 @@ impl Worker {
         self.rehearse(g)
     }
 
-    /// Makes state of what the group needs and of what its updates end, where the schedule has all of that at once, with room
-    /// for the updates. False if it has not: nothing was done then.
+    /// Makes state of the group's needs and of the results that its updates end. The schedule must have all of that at
+    /// once, with room for the updates. False if it has not; nothing was done then.
     fn prepare_in_schedule(&mut self, g: &CommandGroup) -> std::result::Result<bool, OpFailure> {
-        self.running = "step";
-        // Now, for what this runs may evict what the schedule is about to bring back.
+        self.running.label = "step";
+        // This goes first: its recomputations may evict storages that the schedule is about to bring back.
         let leaves = self.release_leaves();
         match leaves.and_then(|()| self.before_growth_to(self.growth_of_needs(g), &self.becoming_state(g))) {
             Err(stop) if stop.is_shortfall() => return Ok(false),
@@ -183,7 +183,7 @@ impl Worker {
             false if !is_there => self.catch_up()?,
             false => {}
         }
-        // What is missing would be made again beside the schedule, by work that nothing bounds.
+        // A missing storage would be recomputed beside the schedule, by work that nothing bounds.
         let is_missing = |w: &Worker| needs.x.iter().any(|s| !w.table.is_resident(s.storage));
         if is_missing(self) {
             match self.begin_anew(&needs) {
@@ -203,19 +203,19 @@ impl Worker {
         }
     }
 
-    /// The storages that become state before the updates run: the gradients that the group needs, and the results that the program
-    /// holds and that could not be computed again after the updates.
+    /// The storages that become state before the updates run: the gradients that the group needs, and the named results
+    /// that could not be recomputed after the updates.
     fn becoming_state(&self, g: &CommandGroup) -> Vec<StorageId> {
         let needs = g.needs.iter().filter_map(|(id, _)| Some(self.table.kept(id)?.storage));
         needs.chain(self.ended_results(g)).collect()
     }
 
-    /// Bytes by which leaves grow when what the group needs becomes state.
+    /// Bytes by which leaves grow when the group's needs become state.
     fn growth_of_needs(&self, g: &CommandGroup) -> usize {
         g.needs.iter().map(|n| self.growth_of_commit(n.0)).sum()
     }
 
-    /// What goes before the updates, in the canonical way.
+    /// The preparations before the updates, in the canonical way.
     pub(super) fn begin_way(&mut self, way: Way, g: &mut CommandGroup) -> std::result::Result<(), OpFailure> {
         match way.is_in_turn {
             false => {
@@ -231,8 +231,9 @@ impl Worker {
         }
     }
 
-    /// Makes state of what the caller holds beside what the group needs, such as a loss: the updates end what it was made of, so
-    /// otherwise they would have to bring it back first. What does not fit stays as it is. True if all of it fitted.
+    /// Makes state of other results that the caller holds, such as a loss. The updates end the inputs of those results,
+    /// and otherwise would have to recompute the results first. A result that does not fit stays as it is. True if all
+    /// of them fitted.
     fn keep_results(&mut self, g: &CommandGroup) -> bool {
         let mut do_fit = true;
         for storage in self.ended_results(g) {
@@ -248,11 +249,11 @@ impl Worker {
         do_fit
     }
 
-    /// Storages that the program names and that the updates make impossible to recompute, without the group's gradients; the
-    /// smallest first.
+    /// Storages that the program names and that the updates make impossible to recompute, without the group's
+    /// gradients. The smallest come first.
     fn ended_results(&self, g: &CommandGroup) -> Vec<StorageId> {
         let needs: Vec<StorageId> = g.needs.iter().filter_map(|(id, _)| Some(self.table.kept(id)?.storage)).collect();
-        // A graph that the updates leave as it is can be made again after them, too.
+        // The results of a graph that the updates leave as it is can be recomputed after them, too.
         let ended = self.made_of_updated(g);
         let named = self
             .table
@@ -263,7 +264,7 @@ impl Worker {
         named.into_iter().map(|n| n.1).collect()
     }
 
-    /// What is made of something that the group updates, or reads and lets go.
+    /// The storages that depend on an input that the group updates, or reads and releases.
     fn made_of_updated(&self, g: &CommandGroup) -> FxHashSet<StorageId> {
         let mut made: FxHashSet<StorageId> = FxHashSet::default();
         let mut stack: Vec<StorageId> = Vec::new();
@@ -283,8 +284,8 @@ impl Worker {
         made
     }
 
-    /// Makes state of what the group needs and of other results, where the worker stands. Errors: why the updates would not
-    /// run then.
+    /// Makes state of the group's needs and of other results, from the worker's present state. Errors: the reason why
+    /// the updates would then not run.
     fn begin_from_here(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         self.commit_needs(g)?;
         match self.keep_results(g) {
@@ -293,7 +294,7 @@ impl Worker {
         }
     }
 
-    /// True if a copy of what the worker knows, which then does exactly the same, can begin where it stands.
+    /// True if a copy of the worker can begin from the present state. The worker then does exactly the same.
     fn would_fit_from_here(&self, g: &CommandGroup) -> bool {
         self.copy_without_data().is_ok_and(|mut copy| {
             copy.unpin_all_planned();
@@ -302,7 +303,7 @@ impl Worker {
         })
     }
 
-    /// True if what is there can stay beside whatever the group makes: all leaves, and all that is named.
+    /// True if all leaves and all named storages are resident and can stay beside everything that the group makes.
     fn will_fit(&self, g: &CommandGroup) -> bool {
         let mut bytes = self.table.fixed_bytes();
         for (_, s) in self.table.storages().filter(|(_, s)| s.handles > 0) {
@@ -314,14 +315,14 @@ impl Worker {
         bytes + self.bytes_beside_all(g) <= self.memory.arena().capacity()
     }
 
-    /// Goes on without the plan that is followed, if one is. A step that is recorded goes on being that.
+    /// Drops the plan that is followed, if there is one. A step that is being recorded stays so.
     pub(in crate::eager) fn abandon_plan(&mut self) {
         if self.step_planner.is_following() {
             self.abandon();
         }
     }
 
-    /// From here on the worker does what a rehearsal did.
+    /// From here on the worker does exactly what a rehearsal did.
     fn begin_exact(&mut self) {
         self.abandon_plan();
         self.drop_copies();
@@ -329,13 +330,13 @@ impl Worker {
         self.work.begin_rehearsed(self.work_left());
     }
 
-    /// Makes all that the group needs resident at once, and state. Errors: why that cannot be; what is not state by then can
-    /// still be made again.
+    /// Makes the group's needs resident at once, and makes state of them. Errors: the reason why not. Needs that are
+    /// not state by then can still be recomputed.
     fn commit_needs(&mut self, g: &CommandGroup) -> std::result::Result<(), OpFailure> {
         if self.budget.is_some() && !self.step_planner.is_following() {
             let x: Vec<Input> = g.needs.iter().filter_map(|(id, _)| self.table.kept(id).cloned()).collect();
-            self.running = "step";
-            self.still_needed = 0;
+            self.running.label = "step";
+            self.running.still_needed = 0;
             if self.table.fixed_bytes() + self.evictable_bytes(&x) > self.memory.arena().capacity() {
                 return Err(Error::new(ErrorKind::Budget, "not all gradients fit at once").into());
             }
@@ -348,7 +349,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes a tensor state, by which leaves grow by `growth` bytes that nothing was done for yet.
+    /// Makes state of a tensor. `growth` is the growth of leaves that no earlier call has prepared for.
     fn commit_need(
         &mut self,
         id: TensorId,
@@ -356,7 +357,7 @@ impl Worker {
         caller: Caller,
         growth: usize,
     ) -> std::result::Result<(), OpFailure> {
-        if self.recording.is_some() {
+        if self.figures.recording.is_some() {
             self.record_command(&Command::Commit { id, kind, caller });
         }
         self.before_use(CommandKind::Commit, id);
@@ -364,9 +365,10 @@ impl Worker {
         self.try_commit(id, kind)
     }
 
-    /// True if every command fits whatever goes in which order: inputs are there, and what is not updated in place has room.
+    /// True if every command fits whatever is evicted in which order: inputs are resident, and outputs that do not go
+    /// in place have room.
     fn is_sure_to_fit(&self, g: &CommandGroup) -> bool {
-        // What an update would have to bring back first.
+        // An update would have to recompute these first.
         let ended = self.made_of_updated(g);
         if ended.iter().any(|id| self.table[*id].handles > 0 && !self.table.is_resident(*id)) {
             return false;
@@ -374,7 +376,7 @@ impl Worker {
         self.bytes_beside_all(g) <= self.memory.arena().capacity() - self.memory.arena().in_use()
     }
 
-    /// Bytes that the updates take beside what is there.
+    /// Bytes that the updates take beside the present ones.
     fn bytes_beside_all(&self, g: &CommandGroup) -> usize {
         let (mut more, mut scratch) = (0, 0);
         for item in &g.items {
@@ -387,8 +389,8 @@ impl Worker {
         more + scratch
     }
 
-    /// Bytes that an update takes for good, and while it runs.
-    fn bytes_beside(&self, a: &Apply) -> (usize, usize) {
+    /// Bytes that an update takes for good, and bytes that it takes while it runs.
+    pub(in crate::eager) fn bytes_beside(&self, a: &Apply) -> (usize, usize) {
         let mut x: SmallVec<[Option<Input>; 4]> = SmallVec::new();
         for (id, _) in &a.x {
             x.push(self.table.kept(id).cloned());
@@ -406,13 +408,13 @@ impl Worker {
             (0..a.facts.len()).filter(|j| !is_in_place(*j)).map(|j| self.alignment().pad(a.facts[j].bytes())).sum();
         let scratch = match known.len() == x.len() {
             true => self.scratch_bytes(&a.op, &known, a.workspace_bytes),
-            // What the group makes itself is contiguous.
+            // Tensors that the group makes itself are contiguous.
             false => self.alignment().pad(a.workspace_bytes),
         };
         (outputs, scratch)
     }
 
-    /// Runs what was made sure of.
+    /// Runs a prepared group.
     fn run_prepared(&mut self, g: CommandGroup) -> std::result::Result<(), Arc<Failure>> {
         let outputs = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
         let made: Vec<TensorId> = outputs.flat_map(|a| a.y.iter().copied()).collect();
@@ -422,19 +424,19 @@ impl Worker {
                 return Err(self.skip(g, e.into()));
             }
         }
-        self.is_in_group = true;
+        self.running.is_in_group = true;
         self.run_items(g.items);
-        self.is_in_group = false;
+        self.running.is_in_group = false;
         self.end_updates();
         // A kernel or a device that fails now could not be foreseen.
         let Some(f) = self.failure_of_step() else { return Ok(()) };
         let failure = self.hold_back(f, HeldBack::PartOfStep(self.steps.number()));
-        // What was updated before belongs to the step that failed.
+        // Updates that succeeded before belong to the failed step.
         made.into_iter().for_each(|id| self.table.set_stale(id, &failure));
         Err(failure)
     }
 
-    /// Events of what a group reads: if one of them failed, none of its updates is made.
+    /// The events of the tensors that a group reads. If one of them failed, none of its updates is made.
     fn events_of(&self, g: &CommandGroup) -> Vec<Event> {
         let applied = g.items.iter().filter_map(|i| if let Item::Apply(a) = i { Some(a) } else { None });
         let read = applied.flat_map(|a| a.x.iter().map(|x| x.0)).chain(g.needs.iter().map(|n| n.0));
@@ -454,7 +456,7 @@ impl Worker {
         }
     }
 
-    /// Makes every update's result the old version.
+    /// Gives every update's result the old version.
     fn skip(&mut self, g: CommandGroup, stop: OpFailure) -> Arc<Failure> {
         let cause = match stop {
             OpFailure::Own(e) => self.record_failure(e),
@@ -466,7 +468,7 @@ impl Worker {
         for item in g.items {
             match item {
                 Item::Apply(a) => {
-                    self.is_launched = false;
+                    self.running.is_launched = false;
                     self.abandon_op(&a.op, failure.error());
                     self.bind_failed(&a, &failure);
                     a.x.iter().filter(|x| x.1).for_each(|x| self.delete(x.0));

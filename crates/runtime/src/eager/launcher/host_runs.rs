@@ -1,8 +1,9 @@
-//! Ops for which the device has no kernel, run on the host: inputs come down, the op's own kernel runs, outputs go up.
+//! Ops without a kernel on the device, run on the host: inputs are copied down, the op's own kernel runs, outputs are
+//! copied up.
 //!
-//! The copies are of a device that waits, so this is for the rare op of a network, not for its work; the report says which
-//! ops they are, and what they took. In memory of the device nothing changes: the outputs have their places, and the copies
-//! lie on the host beside the budget.
+//! The device waits for these copies. So this is for the rare op of a network, not for its main work. The report lists
+//! these ops with their times. The device's memory does not change: the outputs have their places, and the copies lie
+//! on the host beside the budget.
 
 use remat_kernels::pool::Pool;
 use remat_ops::eval_on_host;
@@ -14,7 +15,7 @@ use crate::eager::worker::Worker;
 use remat_device::host::contained;
 use remat_device::{Event, Launch};
 
-/// What ran on the host.
+/// The ops that ran on the host.
 #[derive(Default)]
 pub(super) struct HostRuns {
     /// Made when the first op needs it.
@@ -43,8 +44,8 @@ impl Worker {
         }
     }
 
-    /// Runs a launch on the host and returns the event after which its outputs are there. Errors: those of the copies and of
-    /// the op; Device if the options do not allow it.
+    /// Runs a launch on the host, and returns the event after which its outputs are there. Errors: those of the copies
+    /// and of the op; Device if the options do not allow it.
     pub(in crate::eager) fn launch_on_host(&mut self, launch: &Launch<'_>, call: &Call<'_>) -> Result<Event> {
         if !self.options.host_fallback {
             let text = format!("device {} has no kernel for it", self.launcher.kernels.device());
@@ -55,7 +56,7 @@ impl Worker {
         let mut x = Vec::with_capacity(launch.x.len());
         for (i, input) in launch.x.iter().enumerate() {
             let mut input = input.clone();
-            // The storage of an input that an output took over is the output's.
+            // An output took over the storage of this input.
             if let Some(y) = launch.y.iter().find(|y| y.donated_from == Some(i)) {
                 (input.at, input.bytes) = (y.at, y.bytes);
             }
@@ -72,9 +73,9 @@ impl Worker {
             event = self.launcher.device.upload(launch.stream, output.at, value)?;
         }
         let ns = self.launcher.device.now_ns().saturating_sub(start_ns);
-        self.stats.host_fallback_ops += 1;
-        self.stats.host_fallback_ns += ns;
-        self.stats.host_fallback_bytes += bytes as u64;
+        self.figures.stats.host_fallback_ops += 1;
+        self.figures.stats.host_fallback_ns += ns;
+        self.figures.stats.host_fallback_bytes += bytes as u64;
         let (count, time_ns) = self.launcher.host_runs.by_op.entry(call.label.text).or_default();
         (*count, *time_ns) = (*count + 1, *time_ns + ns);
         Ok(event)

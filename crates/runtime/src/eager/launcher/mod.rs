@@ -1,7 +1,8 @@
-//! The device and what is in flight on it: the only part of the worker that talks to a backend's streams.
+//! The device and its work in flight. Only this part of the worker talks to a backend's streams.
 //!
-//! Owned here: the backend and its kernels, events, freed ranges that work in flight may still use, and times that are not
-//! known yet. The one path to a kernel, first time and again, is [`Worker::run`](super::worker::Worker) in `run.rs`.
+//! This module owns the backend and its kernels, events, freed ranges that work in flight may still use, and times that
+//! are not known yet. Every kernel runs through [`Worker::run`](super::worker::Worker) in `run.rs`, at first and in
+//! recomputation.
 
 mod host_runs;
 pub(super) mod op_costs;
@@ -30,13 +31,13 @@ const HAZARDS_MAX: usize = 512;
 pub(super) struct Launcher {
     device: Box<dyn Backend>,
     kernels: Arc<dyn KernelSet>,
-    /// What the device says of itself, asked once.
+    /// The device's own answers, asked once.
     is_asynchronous: bool,
     holds_constants: bool,
     contiguous: OpRef,
     timings: Timings,
     host_runs: HostRuns,
-    /// Freed ranges that work in flight may still use, by their last uses.
+    /// Freed ranges that work in flight may still use, with their last uses.
     hazards: InFlight<Event>,
     /// On asynchronous devices, the last event of each stream, now and at the last step mark.
     last_events: Vec<Event>,
@@ -89,7 +90,7 @@ impl Launcher {
         self.device.spill_rates()
     }
 
-    /// Waits until nothing is in flight; failures stay to be reported.
+    /// Waits until nothing is in flight. Failures stay to be reported.
     pub(super) fn wait_idle(&mut self) {
         self.host_waits += u64::from(self.is_asynchronous);
         self.device.wait_idle();
@@ -103,7 +104,7 @@ impl Launcher {
         result
     }
 
-    /// A range is free; what was queued may still use it.
+    /// Notes a freed range. Queued work may still use it.
     pub(super) fn free_range(&mut self, start: usize, end: usize, touched: &[Event]) {
         touched.iter().for_each(|&e| self.hazards.push(e, Uses::of_range((start, end), true)));
         if self.hazards.len() > HAZARDS_MAX {
@@ -119,7 +120,7 @@ impl Launcher {
         self.hazards.clear();
     }
 
-    /// Makes `stream` wait for all that was queued on others.
+    /// Makes `stream` wait for all work that was queued on other streams.
     fn wait_for_others(&mut self, stream: StreamId) {
         for &e in self.last_events.iter().filter(|e| e.stream != stream) {
             self.device.wait(stream, e);
@@ -141,7 +142,7 @@ impl Launcher {
         Ok(event)
     }
 
-    /// Queues a copy of bytes (from, to, how many) on `stream`, behind `after`, that is made if `event` failed.
+    /// Queues a copy of bytes (from, to, how many) on `stream`, after `after`. The device makes it if `event` failed.
     pub(super) fn restore(
         &mut self,
         stream: StreamId,
@@ -155,12 +156,12 @@ impl Launcher {
         Ok(done)
     }
 
-    /// Times that the host waited for an asynchronous device without a program's asking for a value; `None` on others.
+    /// How often the host waited for an asynchronous device without a request for a value. `None` on other devices.
     pub(super) fn host_waits(&self) -> Option<u64> {
         self.is_asynchronous.then_some(self.host_waits)
     }
 
-    /// Makes `stream` wait for uses, on other streams, of a range that was free.
+    /// Makes `stream` wait for earlier uses, on other streams, of a freed range.
     pub(super) fn wait_for_range(&mut self, start: usize, end: usize, stream: StreamId) {
         for (_, &event) in self.hazards.before(&Uses::of_range((start, end), true)) {
             if event.stream != stream {
@@ -174,22 +175,22 @@ impl Launcher {
         note_last(&mut self.last_events, event);
     }
 
-    /// A step ends: what is queued from now on belongs to the next.
+    /// A step ends: work that is queued from now on belongs to the next step.
     pub(super) fn mark_step(&mut self) {
         self.step_marks.clone_from(&self.last_events);
     }
 
-    /// Waits for the device; what failed of the work queued in this step, if no call has reported it.
+    /// Waits for the device. Gives the failure of work that was queued in this step, if no call has reported it.
     pub(super) fn failure_of_step(&mut self) -> Option<Error> {
         self.device.failed_after(&self.step_marks)
     }
 
-    /// Says whose cost the time of the last launch is, where it is not known yet.
+    /// Sets the owner of the last launch's time, if that time is not known yet.
     pub(super) fn is_cost_of(&mut self, cost: CostId, recipe: Option<RecipeId>) {
         self.timings.is_cost_of(cost, recipe);
     }
 
-    /// What ran on the host for want of a kernel, most time first.
+    /// The ops that ran on the host for want of a kernel, the most time first.
     pub(super) fn on_host(&self) -> Vec<OpTime> {
         super::figures::by_time(self.host_runs.by_op())
     }

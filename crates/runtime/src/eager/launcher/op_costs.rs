@@ -1,4 +1,4 @@
-//! Measured times of ops, by op and by dtypes and shapes of its inputs.
+//! Measured times of ops, by op and by the dtypes and shapes of its inputs.
 
 use std::hash::{Hash, Hasher};
 
@@ -20,7 +20,7 @@ struct Entry {
     op: OpRef,
     x: SmallVec<[(DType, Shape); 4]>,
     ns: f64,
-    /// The device said so; else it is a guess.
+    /// The device measured the time. Otherwise it is a guess.
     is_measured: bool,
 }
 
@@ -28,11 +28,11 @@ struct Entry {
 #[derive(Clone, Default)]
 pub(in crate::eager) struct OpCosts {
     entries: Vec<Entry>,
-    /// Entries by hash; the key is looked up for every op and cloned for new ones only.
+    /// Entries by hash. The key is looked up for every op, and cloned only for new ones.
     by_hash: FxHashMap<u64, SmallVec<[CostId; 2]>>,
 }
 
-/// The place of an op's time, whether there is one yet or not.
+/// The result of a lookup of an op's time, which may not exist yet.
 pub(in crate::eager) struct Found {
     hash: u64,
     pub(in crate::eager) id: Option<CostId>,
@@ -77,7 +77,7 @@ impl OpCosts {
         self.learn(id, ns)
     }
 
-    /// As [`OpCosts::learn`], for what [`OpCosts::find`] answered.
+    /// As [`OpCosts::learn`], for a result of [`OpCosts::find`].
     pub(in crate::eager) fn learn_found(&mut self, found: &Found, op: &OpRef, x: &[Input], ns: u64) -> (CostId, f64) {
         let id = found.id.unwrap_or_else(|| {
             let x = x.iter().map(|s| (s.dtype, s.layout.shape().clone())).collect();
@@ -90,7 +90,7 @@ impl OpCosts {
     }
 }
 
-/// What is known of an op's inputs without their data.
+/// The facts of an op's inputs, without values.
 pub(in crate::eager) fn facts(x: &[Input]) -> SmallVec<[Fact; 4]> {
     x.iter().map(|s| Fact::new(s.dtype, s.layout.shape().clone())).collect()
 }

@@ -1,4 +1,4 @@
-//! Which ops are programs to a device, and what they need there.
+//! The ops that a device runs as programs, and their memory there.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Launcher {
             };
             return self.device.run(&ProgramLaunch { launch, constants_at, body: ProgramBody::Whole(executable) });
         }
-        // Elsewhere an op runs others within itself by its own kernel.
+        // Other devices run the ops within an op by that op's own kernel.
         let flow = if self.kernels.walks_programs() { control_flow::flow(launch.op, &self.kernels) } else { None };
         match flow {
             Some(flow) => {
@@ -35,8 +35,8 @@ impl Launcher {
         }
     }
 
-    /// Writes constants that no input holds behind the workspace, for this run alone. Their offset; `None` where the device reads
-    /// the host's.
+    /// Writes constants that no input holds behind the workspace, for this run alone. Gives their offset. `None` if the
+    /// device reads the host's memory.
     fn put_constants(
         &mut self,
         launch: &Launch<'_>,
@@ -57,7 +57,7 @@ fn executable(op: &OpRef) -> Option<&Executable> {
     op.as_any().downcast_ref()
 }
 
-/// The workspace of a launch, with room for the constants of a program where the device holds them and no input does.
+/// The workspace of a launch. It includes a program's constants, if the device holds constants and no input does.
 pub(in crate::eager) fn workspace_bytes(op: &OpRef, x: &[&Fact], kernels: &Arc<dyn KernelSet>) -> usize {
     if !kernels.walks_programs() {
         return kernels.workspace(&**op, x);

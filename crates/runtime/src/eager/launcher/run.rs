@@ -1,4 +1,4 @@
-//! One kernel call with its scratch memory: the only path to a device's launch, first time and again alike.
+//! One kernel call with its scratch memory: the only path to a device's launch, at first and in recomputation.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::report::Kind;
 use remat_device::Block;
 use remat_device::{Buffer, Event, Launch, OutBuffer, StreamId};
 
-/// What to run: inputs resident and pinned, outputs placed and pinned.
+/// A call with inputs resident and pinned, and outputs placed and pinned.
 pub(in crate::eager) struct Call<'a> {
     pub(in crate::eager) op: &'a OpRef,
-    /// The op's, which costs a lookup to ask for.
+    /// The op's label, which costs a lookup.
     pub(in crate::eager) label: Label,
     pub(in crate::eager) x: &'a [Input],
     pub(in crate::eager) y: &'a [StorageId],
     pub(in crate::eager) facts: &'a [Fact],
     pub(in crate::eager) workspace_bytes: usize,
-    /// For each output, the input whose storage it took; may be shorter than `y`.
+    /// For each output, the input whose storage it took. May be shorter than `y`.
     pub(in crate::eager) donated_from: &'a [Option<usize>],
     pub(in crate::eager) stream: StreamId,
     pub(in crate::eager) scope: &'a Option<Arc<str>>,
     pub(in crate::eager) site: CallSite,
     /// True for a recomputation.
     pub(in crate::eager) again: bool,
-    /// Of an update on an asynchronous device: it is not made if this failed.
+    /// For an update on an asynchronous device: it is not made if this event failed.
     pub(in crate::eager) gate: Option<Event>,
 }
 
@@ -46,9 +46,9 @@ fn has_parts(op: &OpRef) -> bool {
 impl Worker {
     /// Places every output that did not take over an input. On an error none of them stays placed.
     pub(in crate::eager) fn place_outputs(&mut self, call: &Call<'_>, cost_ns: f64) -> Result<()> {
-        self.running = call.label.text;
+        self.running.label = call.label.text;
         call.y.iter().for_each(|y| self.wait_copies_of(*y));
-        // What runs again as planned may write over what is there.
+        // A planned recomputation may write over a resident output.
         let is_there: SmallVec<[bool; 2]> = call.y.iter().map(|y| self.table.is_resident(*y)).collect();
         let takes = |j: usize| is_there[j] || call.donated_from.get(j).is_some_and(Option::is_some);
         for (j, &id) in call.y.iter().enumerate() {
@@ -67,7 +67,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Pairs (input, output) that may share storage when the input dies with a call: what the device's kernel says.
+    /// Pairs (input, output) that may share storage when the input dies with a call, as the device's kernel declares.
     pub(in crate::eager) fn overwrite<'o>(&self, op: &'o OpRef) -> &'o [(usize, usize)] {
         self.launcher.kernels.overwrite(&**op)
     }
@@ -80,14 +80,14 @@ impl Worker {
         (0..x.len()).filter(|i| copied(*i)).map(bytes).sum::<usize>() + self.alignment().pad(workspace_bytes)
     }
 
-    /// A budget error of placing `id`, told that so many more bytes were to come.
+    /// The budget error of placing `id`, with so many more bytes still to be placed.
     fn needing(&mut self, e: Error, id: StorageId, more: usize) -> Error {
         if e.shortfall().is_none() {
             return e;
         }
-        self.still_needed = more;
+        self.running.still_needed = more;
         let e = self.shortfall(id);
-        self.still_needed = 0;
+        self.running.still_needed = 0;
         e
     }
 
@@ -111,7 +111,7 @@ impl Worker {
             }
         }
         let x = copied.as_deref().unwrap_or(call.x);
-        self.running = call.label.text;
+        self.running.label = call.label.text;
         let workspace = match call.workspace_bytes {
             0 => None,
             bytes if self.holds_comm_scratch(call.op) => Some(self.comm_scratch(bytes, call)?),
@@ -121,9 +121,9 @@ impl Worker {
         let start_ns = self.launcher.device.now_ns();
         let on_host = self.launch(call, x, workspace)?;
         let end_ns = self.launcher.device.now_ns();
-        // What goes first must not depend on the clock there.
+        // In the canonical way the order of evictions must not depend on the clock.
         self.now_ns = if self.eviction.is_canonical() { self.now_ns + 1 } else { end_ns };
-        // An asynchronous launch has only been queued: what that took says nothing of its cost.
+        // An asynchronous launch has only been queued. The time of queuing says nothing about its cost.
         let ns = if self.launcher.is_asynchronous && !on_host {
             let (event, ns) = (call.y.first().map(|y| self.table[*y].written), self.prior_ns(call));
             self.launcher.timings.expect(event.unwrap_or(Event::REACHED), call.label.text, ns, call.again);
@@ -152,12 +152,13 @@ impl Worker {
         Ok(id)
     }
 
-    /// True for a collective whose scratch memory stays until the step ends. Under a budget none does: what takes its bytes waits.
+    /// True for a collective whose scratch memory stays until the step ends. Under a budget none stays: reusing its
+    /// bytes would wait.
     fn holds_comm_scratch(&self, op: &OpRef) -> bool {
         self.budget.is_none() && !self.launcher.is_asynchronous && op.ranks().is_some_and(|ranks| ranks.size() > 1)
     }
 
-    /// Scratch memory of a collective, which others share: they run one after the other, beside ops that take other bytes.
+    /// The scratch memory that all collectives share. They run one after the other, beside ops that use other bytes.
     fn comm_scratch(&mut self, bytes: usize, call: &Call<'_>) -> Result<StorageId> {
         if let Some(id) = self.comm_scratch.filter(|id| self.table[*id].bytes >= bytes) {
             return Ok(id);
@@ -173,7 +174,7 @@ impl Worker {
         placed
     }
 
-    /// Gives the scratch memory of collectives back.
+    /// Frees the scratch memory of collectives.
     pub(in crate::eager) fn end_comm_scratch(&mut self) {
         if let Some(id) = self.comm_scratch.take() {
             self.destroy(id);
@@ -220,12 +221,12 @@ impl Worker {
             let (at, bytes) = place(id);
             let donated_from = call.donated_from.get(j).copied().flatten();
             launch.y.push(OutBuffer { dtype: f.dtype, shape: &f.shape, at, bytes, donated_from });
-            // Its storage is the output's by now.
+            // The output has taken this input's storage by now.
             if let Some(x) = donated_from.and_then(|i| launch.x.get_mut(i)) {
                 x.at = at;
             }
         }
-        self.is_launched = true;
+        self.running.is_launched = true;
         if !self.launcher.is_asynchronous {
             return match self.has_kernel(call) {
                 true => self.launcher.queue(&launch).map(|_| false),
@@ -236,7 +237,7 @@ impl Worker {
         self.launch_ordered(&launch, call, x, workspace)
     }
 
-    /// Launches on an asynchronous device, after whatever the launch depends on in other streams.
+    /// Launches on an asynchronous device, after the launch's dependencies in other streams.
     fn launch_ordered(
         &mut self,
         launch: &Launch<'_>,
@@ -272,7 +273,7 @@ impl Worker {
         Ok(on_host)
     }
 
-    /// Remembers the most that any command pinned and needed at once.
+    /// Notes the most bytes that any command pinned and needed at once.
     fn note_least_budget(&mut self, call: &Call<'_>, workspace: Option<StorageId>) {
         if self.budget.is_none() && !self.options.always_record {
             return;
@@ -286,15 +287,15 @@ impl Worker {
                 seen.push(id);
             }
         }
-        // A compiled function is planned anew for another budget, with another workspace.
+        // For another budget a compiled function gets another plan, with another workspace.
         let workspace = workspace.filter(|_| has_parts(call.op)).and_then(|id| self.table[id].block.as_ref());
         let least = bytes - workspace.map_or(0, Block::bytes);
-        self.stats.least_budget_bytes = self.stats.least_budget_bytes.max(least);
+        self.figures.stats.least_budget_bytes = self.figures.stats.least_budget_bytes.max(least);
         let beside = bytes - self.table.fixed_bytes() + self.feasibility.passing_bytes(&self.table);
-        self.stats.largest_op_bytes = self.stats.largest_op_bytes.max(beside);
+        self.figures.stats.largest_op_bytes = self.figures.stats.largest_op_bytes.max(beside);
     }
 
-    /// The time that a call is expected to take, until it was measured.
+    /// The expected time of a call that was not measured.
     fn prior_ns(&self, call: &Call<'_>) -> u64 {
         let x = facts(call.x);
         let refs: SmallVec<[&Fact; 4]> = x.iter().collect();
@@ -304,26 +305,26 @@ impl Worker {
     /// Adds the time of a call to the figures.
     pub(in crate::eager) fn count_time(&mut self, label: &'static str, again: bool, ns: u64) {
         if again {
-            self.stats.recomputed_ns += ns;
-            self.recomputed.entry(label).or_default().1 += ns;
+            self.figures.stats.recomputed_ns += ns;
+            self.figures.recomputed.entry(label).or_default().1 += ns;
         } else {
-            self.stats.executed_ns += ns;
+            self.figures.stats.executed_ns += ns;
         }
     }
 
     fn count(&mut self, call: &Call<'_>, start_ns: u64, ns: u64) {
         let label = call.label.text;
         if call.again {
-            self.stats.recomputed_ops += 1;
-            self.recomputed.entry(label).or_default().0 += 1;
+            self.figures.stats.recomputed_ops += 1;
+            self.figures.recomputed.entry(label).or_default().0 += 1;
         } else {
-            self.stats.executed_ops += 1;
+            self.figures.stats.executed_ops += 1;
         }
-        if let Some(t) = &mut self.trace {
+        if let Some(t) = &mut self.figures.trace {
             let lane = if call.again { Lane::Recomputation } else { Lane::Execution };
             let bytes = call.facts.iter().map(Fact::bytes).sum();
             t.span(Span { lane, name: label, scope: call.scope.clone(), start_ns, duration_ns: ns, bytes });
-            // on a device that goes on by itself the calls have not run yet
+            // on an asynchronous device the calls have not run yet
             if let Some(compiled) =
                 call.op.as_any().downcast_ref::<Executable>().filter(|_| !self.launcher.is_asynchronous)
             {

@@ -1,4 +1,4 @@
-//! Times of launches on a device that goes on by itself: they are known when the launch has run, and learnt then.
+//! Times of launches on an asynchronous device. They are known once the launch has run.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use remat_device::{Event, LaunchTime};
 struct Launched {
     event: Event,
     label: &'static str,
-    /// What stands for its time if the device does not tell.
+    /// The time that is used if the device reports none.
     prior_ns: u64,
     /// True for a recomputation.
     again: bool,
-    /// Whose cost it is.
+    /// The owner of the time.
     cost: Option<(CostId, Option<RecipeId>)>,
 }
 
@@ -23,12 +23,12 @@ struct Launched {
 #[derive(Default)]
 pub(super) struct Timings {
     waiting: VecDeque<Launched>,
-    /// The last launch is one that is waited for.
+    /// The last launch waits for its time.
     is_last_waiting: bool,
 }
 
 impl Timings {
-    /// The launch that `event` ends was made.
+    /// Notes the launch that `event` ends.
     pub(super) fn expect(&mut self, event: Event, label: &'static str, prior_ns: u64, again: bool) {
         self.waiting.push_back(Launched { event, label, prior_ns, again, cost: None });
         self.is_last_waiting = true;
@@ -39,7 +39,7 @@ impl Timings {
         self.is_last_waiting = false;
     }
 
-    /// Says whose cost the last launch is, if it is waited for.
+    /// Sets the owner of the last launch's time, if it is waited for.
     pub(super) fn is_cost_of(&mut self, cost: CostId, recipe: Option<RecipeId>) {
         if self.is_last_waiting
             && let Some(last) = self.waiting.back_mut()
@@ -62,7 +62,7 @@ impl Worker {
             self.count_time(launched.label, launched.again, measured.unwrap_or(launched.prior_ns));
             let (Some(ns), Some((cost, recipe))) = (measured, launched.cost) else { continue };
             let cost_ns = self.op_costs.learn_measured(cost, ns);
-            // A recipe that took the place of one that is gone has the same cost, if it has that entry.
+            // A recipe that reused the place of a removed one may take the cost if it has the same entry.
             let recipe = recipe.and_then(|id| self.table.recipe_mut(id)).filter(|r| r.cost == cost);
             recipe.into_iter().for_each(|r| r.cost_ns = cost_ns);
         }

@@ -1,10 +1,10 @@
-//! Who holds how many bytes, now and at the peak.
+//! The holders of bytes, now and at the peak.
 
 use rustc_hash::FxHashMap;
 
 use crate::report::Kind;
 
-/// An op's name with its place in the ledger's table, so that booking bytes looks nothing up.
+/// An op's name with its index in the ledger's table, so that counting bytes needs no lookup.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::eager) struct Label {
     pub(in crate::eager) text: &'static str,
@@ -18,7 +18,7 @@ pub(in crate::eager) struct Ledger {
     at_peak: Holders,
     snapshot_of: usize,
     labels: Vec<Label>,
-    /// By the text's address: reports join equal texts.
+    /// By the text's address. Reports join equal texts.
     by_address: FxHashMap<usize, Label>,
     last: Option<Label>,
 }
@@ -55,7 +55,7 @@ impl Ledger {
         self.now.by_label[label.at as usize] -= bytes;
     }
 
-    /// Call before bytes are freed: copies the holders if this is a new peak.
+    /// Call this before bytes are freed. It copies the holders at a new peak.
     pub(in crate::eager) fn note_peak(&mut self, in_use: usize) {
         if in_use > self.snapshot_of {
             self.snapshot_of = in_use;

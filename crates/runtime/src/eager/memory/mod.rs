@@ -1,7 +1,7 @@
-//! Where the bytes lie: the arena with the book of who holds how many of them, and the table of storages and recipes.
+//! The places of bytes: the arena with the ledger of their holders, and the table of storages and recipes.
 //!
-//! Blocks go in and out through `place.rs` alone, which keeps arena, book and table together: a storage has a block exactly
-//! if the arena has one for it.
+//! Blocks are allocated and freed through `place.rs` alone, which keeps arena, ledger and table consistent: a storage
+//! has a block exactly if the arena has one for it.
 
 mod ledger;
 mod place;
@@ -31,7 +31,7 @@ impl Memory {
         Memory { arena: self.arena.clone(), ledger: self.ledger.clone() }
     }
 
-    /// What is where, to look at.
+    /// The arena, for reading.
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
     }
@@ -69,7 +69,7 @@ impl Memory {
         self.arena.has_room_below(limit, bytes)
     }
 
-    /// The label under which an op's bytes are booked.
+    /// The label under which an op's bytes are counted.
     pub(super) fn label(&mut self, text: &'static str) -> Label {
         self.ledger.label(text)
     }
@@ -84,12 +84,12 @@ impl Memory {
         self.arena.alloc_below(limit, bytes, id.raw())
     }
 
-    /// Lets the arena have addresses up to `capacity`, which the device has made usable.
+    /// Extends the arena up to `capacity`. The device has made those addresses usable.
     pub(super) fn extend_to(&mut self, capacity: usize) {
         self.arena.grow(capacity);
     }
 
-    /// Takes addresses from `capacity` on away, behind which nothing lies; returns where they end now.
+    /// Removes the addresses from `capacity` on, where nothing may lie. Returns the new end.
     pub(super) fn shrink_to(&mut self, capacity: usize) -> usize {
         self.arena.shrink(capacity)
     }

@@ -1,7 +1,8 @@
-//! Placing and freeing storages: the online policy's executive part.
+//! Placing and freeing storages: the executive part of the online policy.
 //!
-//! Every block of the arena belongs to a storage of the table, scratch and staging included, so that a compaction can
-//! move all of them: nothing holds an address across commands, and within one, addresses are read at the launch.
+//! Every block of the arena belongs to a storage of the table, scratch and staging included, so a compaction can move
+//! all of them. No part of the worker holds an address across commands. Within a command, addresses are read at the
+//! launch.
 
 use remat_types::{Error, ErrorKind, Result};
 
@@ -18,11 +19,11 @@ use remat_device::{Event, StreamId};
 /// Without a budget the address range grows by at least this much.
 const GROW_BYTES: usize = 32 << 20;
 
-/// Below this time per MiB a result counts as cheap to recompute and is placed at the low end.
+/// A result below this time per MiB counts as cheap to recompute, and is placed at the low end.
 const CHEAP_NS_PER_MIB: f64 = 1.0e6;
 
 impl Worker {
-    /// Gives a storage bytes, evicting others if the budget asks for it. Errors: Budget.
+    /// Gives a storage bytes. It evicts others if the budget requires it. Errors: Budget.
     pub(in crate::eager) fn place(&mut self, id: StorageId, end: End) -> Result<()> {
         let bytes = self.table[id].bytes;
         let block = match self.place_planned(id, bytes).or_else(|| self.memory.arena.alloc(bytes, id.raw(), end)) {
@@ -47,12 +48,12 @@ impl Worker {
         self.memory.ledger.add(s.kind, s.label, block.bytes());
         self.table.set_block(id, block);
         self.invalidate_neighbours(id);
-        if let Some(t) = &mut self.trace {
+        if let Some(t) = &mut self.figures.trace {
             t.memory(self.launcher.now_ns(), self.memory.arena.in_use());
         }
     }
 
-    /// Frees a storage's bytes; it stays in the table.
+    /// Frees a storage's bytes. The storage stays in the table.
     pub(in crate::eager) fn unplace(&mut self, id: StorageId) {
         self.wait_copies_of(id);
         self.memory.ledger.note_peak(self.memory.arena.in_use());
@@ -67,13 +68,14 @@ impl Worker {
             s.touched.clear();
             (s.written, s.settled) = (Event::REACHED, Event::REACHED);
             self.invalidate_neighbours(id);
-            if let Some(t) = &mut self.trace {
+            if let Some(t) = &mut self.figures.trace {
                 t.memory(self.launcher.now_ns(), self.memory.arena.in_use());
             }
         }
     }
 
-    /// Waits for a collective that writes a storage beside the kernels of a device that is not asynchronous. Errors: it failed.
+    /// Waits for a collective that writes a storage beside the kernels of a synchronous device. Errors: the collective
+    /// failed.
     pub(in crate::eager) fn settle(&mut self, id: StorageId) -> Result<()> {
         let s = &self.table[id];
         match s.is_resident() {
@@ -137,17 +139,17 @@ impl Worker {
     pub(in crate::eager) fn evict(&mut self, id: StorageId) {
         let s = &self.table[id];
         let (bytes, label) = (s.block.as_ref().map_or(0, |b| b.bytes()), s.label);
-        self.stats.evictions += 1;
+        self.figures.stats.evictions += 1;
         self.eviction.note_evicted();
-        self.stats.evicted_bytes += bytes as u64;
-        if let Some(t) = &mut self.trace {
+        self.figures.stats.evicted_bytes += bytes as u64;
+        if let Some(t) = &mut self.figures.trace {
             let start_ns = self.launcher.now_ns();
             t.span(Span { lane: Lane::Memory, name: label.text, scope: None, start_ns, duration_ns: 0, bytes });
         }
         self.unplace(id);
     }
 
-    /// Evicts whatever can be; how many storages that were.
+    /// Evicts everything that can be evicted, and gives the number of storages.
     pub(in crate::eager) fn evict_all(&mut self) -> usize {
         self.begin_short();
         let evictable = self.table.storages().filter(|(_, s)| s.is_evictable());
@@ -156,7 +158,7 @@ impl Worker {
         all.len()
     }
 
-    /// Moves all blocks together. Moving costs time, never correctness.
+    /// Compacts the arena: moves all blocks together. That costs time, and changes no value.
     pub(in crate::eager) fn compact(&mut self) -> Result<()> {
         match self.launcher.is_asynchronous() {
             true => self.launcher.order_streams(),
@@ -165,10 +167,10 @@ impl Worker {
         self.wait_copies();
         let mut moves = Vec::new();
         self.memory.arena.compact(|owner, from, block| moves.push((owner, from, block)));
-        self.stats.compactions += 1;
+        self.figures.stats.compactions += 1;
         for (owner, from, block) in moves {
             let moved = self.launcher.device().shift(from, block.start(), block.bytes())?;
-            self.stats.compacted_bytes += block.bytes() as u64;
+            self.figures.stats.compacted_bytes += block.bytes() as u64;
             let id: StorageId = Key::from_raw(owner);
             self.table[id].block = Some(block);
             if self.launcher.is_asynchronous() {
@@ -179,7 +181,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Where a result is placed: what is cheap to make again at the low end, everything else at the high end.
+    /// The end of the arena for a result: the low end if it is cheap to recompute, and else the high end.
     pub(in crate::eager) fn end_for(&self, cost_ns: f64, bytes: usize) -> End {
         if self.eviction.is_canonical() {
             return End::High;
@@ -188,7 +190,8 @@ impl Worker {
         if cost_ns <= CHEAP_NS_PER_MIB * mib { End::Low } else { End::High }
     }
 
-    /// On asynchronous devices: makes `stream` wait for uses, on other streams, of the range that `id` was given.
+    /// On asynchronous devices: makes `stream` wait for earlier uses, on other streams, of the range that `id` was
+    /// given.
     pub(in crate::eager) fn wait_for_range(&mut self, id: StorageId, stream: StreamId) {
         let Some(block) = &self.table[id].block else { return };
         self.launcher.wait_for_range(block.start(), block.end(), stream);

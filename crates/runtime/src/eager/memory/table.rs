@@ -1,12 +1,12 @@
-//! What the worker knows: tensors, the storages that hold their bytes, and the recipes that can make them again.
+//! The worker's tables: tensors, the storages that hold their bytes, and the recipes that recompute them.
 //!
-//! The unit of memory is the storage: views share one. A storage with a recipe is evictable; one without is a *leaf*
-//! (data, committed state) and stays while a handle or a recipe needs it. References point from value to input only:
-//! a recipe holds its inputs, a storage merely names the recipes that read it, so that an in-place update finds them.
+//! The unit of memory is the storage: views share one. A storage with a recipe is evictable. One without is a *leaf*
+//! (data, committed state), and stays while a handle or a recipe needs it. References point from value to input only: a
+//! recipe holds its inputs. A storage merely names the recipes that read it, so that an in-place update finds them.
 //!
-//! Invariants: a recipe lives while any of its outputs does; `readers` of a storage lists each living recipe that has
-//! it as an input, once; a storage with neither handles nor readers is gone; `fixed_bytes` is what resident leaves
-//! hold.
+//! Invariants: a recipe lives while any of its outputs does. `readers` of a storage lists each living recipe that has
+//! it as an input, once. A storage with neither handles nor readers is removed. `fixed_bytes` is the sum of the bytes
+//! of resident leaves.
 
 use std::ops::{Index, IndexMut};
 use std::rc::Rc;
@@ -41,12 +41,13 @@ pub(in crate::eager) struct StorageView {
 /// A view that a tensor, commands and recipes share.
 pub(in crate::eager) type Input = Rc<StorageView>;
 
-/// What a tensor's name stands for.
+/// The meaning of a tensor's name.
 #[derive(Clone)]
 pub(in crate::eager) enum Slot {
     Ready(Input),
-    /// An update that failed should have made it, and it stands for the old version. Until somebody was told of the failure,
-    /// whatever reads it depends on that; from then on it is its old version, and the program goes on with it.
+    /// A failed update should have made the tensor, and the name stands for the old version. Until the failure is
+    /// reported, a read of the name depends on it. Afterwards a read gives the old version, and the program continues
+    /// with that.
     Stale {
         old: Input,
         failure: Arc<Failure>,
@@ -55,7 +56,7 @@ pub(in crate::eager) enum Slot {
 }
 
 impl Slot {
-    /// What is read under the name. Errors: the failure that it depends on.
+    /// The view that a read of the name gives. Errors: the failure that it depends on.
     pub(in crate::eager) fn read(&self) -> Result<&Input, &Arc<Failure>> {
         match self {
             Slot::Ready(s) => Ok(s),
@@ -64,7 +65,7 @@ impl Slot {
         }
     }
 
-    /// The bytes that the name keeps, whoever may read them.
+    /// The bytes that the name keeps, whether or not a read may give them.
     pub(in crate::eager) fn kept(&self) -> Option<&Input> {
         match self {
             Slot::Ready(s) | Slot::Stale { old: s, .. } => Some(s),
@@ -75,24 +76,25 @@ impl Slot {
 
 pub(in crate::eager) struct Storage {
     pub(in crate::eager) bytes: usize,
-    /// Counts storages as commands make them, unlike the place in the table, which depends on what ran again.
+    /// Counts storages in the order in which commands make them. Recomputation changes the place in the table, but not
+    /// this number.
     pub(in crate::eager) number: u64,
     /// `None` while evicted.
     pub(in crate::eager) block: Option<Block>,
     /// A copy of the bytes in the spill file.
     pub(in crate::eager) copied: Option<Copied>,
-    /// The recipe and which of its outputs this is.
+    /// The recipe, and the index of the output that this storage is.
     pub(in crate::eager) recipe: Option<(RecipeId, usize)>,
     pub(in crate::eager) readers: SmallVec<[RecipeId; 4]>,
-    /// Tensors that are views of this storage.
+    /// The number of tensors that are views of this storage.
     pub(in crate::eager) handles: u32,
     /// Those tensors.
     pub(in crate::eager) tensors: SmallVec<[TensorId; 2]>,
-    /// Must stay: a running op uses it.
+    /// The storage must stay: a running op uses it.
     pub(in crate::eager) pins: u32,
-    /// Should stay: a recomputation in progress will need it.
+    /// The storage should stay: a recomputation in progress will need it.
     pub(in crate::eager) wanted: u32,
-    /// Stays until the plan that is followed lets it go.
+    /// The storage stays until the plan that is followed frees it.
     pub(in crate::eager) pinned_by_plan: bool,
     /// Its number in the present step.
     pub(in crate::eager) local: Local,
@@ -100,9 +102,9 @@ pub(in crate::eager) struct Storage {
     /// The op that made it.
     pub(in crate::eager) label: Label,
     pub(in crate::eager) last_use_ns: u64,
-    /// When its version was made; if that failed, so does what reads it.
+    /// The event of its version. If that failed, reads fail.
     pub(in crate::eager) written: Event,
-    /// When the bytes of that version last came to where they are: moved, or brought back after an update that failed.
+    /// The event of the last move of that version: a compaction, or a copy back after a failed update.
     pub(in crate::eager) settled: Event,
     /// On asynchronous devices, the last use on each stream.
     pub(in crate::eager) touched: Vec<Event>,
@@ -132,7 +134,7 @@ impl Storage {
         }
     }
 
-    /// The same storage in a copy of the table: its block is owned there by the copy of the arena.
+    /// The same storage in a copy of the table. The copy of the arena owns its block there.
     fn duplicate(&self) -> Storage {
         Storage {
             block: self.block.as_ref().map(Block::duplicate),
@@ -157,7 +159,7 @@ impl Storage {
         self.block.as_ref().map_or(0, Block::start)
     }
 
-    /// Who uses it, of names, running commands and recomputations.
+    /// Whether names, running commands or recomputations use it.
     pub(in crate::eager) fn held_by(&self) -> HeldBy {
         match (self.handles, self.pins, self.wanted) {
             (0, 0, 0) => HeldBy::Nobody,
@@ -165,13 +167,13 @@ impl Storage {
         }
     }
 
-    /// Nothing holds its bytes in place and they can be made again.
+    /// True if nothing holds its bytes in place and they can be recomputed.
     pub(in crate::eager) fn is_evictable(&self) -> bool {
         self.block.is_some() && self.recipe.is_some() && self.pins == 0
     }
 }
 
-/// Who uses a storage, beside recipes that read it.
+/// The users of a storage, apart from recipes that read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::eager) enum HeldBy {
     Nobody,
@@ -184,27 +186,27 @@ pub(in crate::eager) struct Recipe {
     pub(in crate::eager) x: SmallVec<[Input; 4]>,
     /// `None` for an output that no longer exists.
     pub(in crate::eager) y: SmallVec<[Option<StorageId>; 2]>,
-    /// That of the first storage that it made, which may be gone: no other recipe has it.
+    /// The number of the first storage that it made, which may be removed. No other recipe has this number.
     pub(in crate::eager) number: u64,
     pub(in crate::eager) facts: Facts,
     pub(in crate::eager) workspace_bytes: usize,
-    /// Where measurements go.
+    /// The entry that its measurements update.
     pub(in crate::eager) cost: CostId,
     /// Measured time of one run.
     pub(in crate::eager) cost_ns: f64,
     /// Longest chain of recipes down to leaves.
     pub(in crate::eager) depth: u32,
-    /// Bytes beside leaves in which its outputs can be made from those alone (`turns.rs`), as long as none of what they are
-    /// made of becomes a leaf: then it is more than that takes.
+    /// Bytes beside leaves that suffice to recompute its outputs from leaves alone (`turns.rs`). If an ancestor becomes
+    /// a leaf later, fewer suffice.
     pub(in crate::eager) from_nothing_bytes: usize,
-    /// The input that is made first then, if it is not the deepest.
+    /// The input that is recomputed first then, if that is not the deepest.
     pub(in crate::eager) first: Option<StorageId>,
-    /// No recipe of that chain needs more bytes beside leaves when it runs.
+    /// An upper bound of the bytes beside leaves that any recipe of that chain needs.
     pub(in crate::eager) most_bytes: usize,
     pub(in crate::eager) stream: StreamId,
     pub(in crate::eager) scope: Option<Arc<str>>,
     pub(in crate::eager) site: CallSite,
-    /// Set when it failed to run again, for a reason other than the budget: it is not asked a second time.
+    /// Set if a recomputation failed for a reason other than the budget. The recipe is not run again.
     pub(in crate::eager) failed: Option<Arc<Failure>>,
 }
 
@@ -223,7 +225,7 @@ impl Table {
         Table { tensors: FxHashMap::default(), storages: Slab::new(), recipes: Slab::new(), fixed_bytes: 0, made: 0 }
     }
 
-    /// A copy for a rehearsal, in which keys name the same.
+    /// A copy for a rehearsal. Keys name the same entries in it.
     pub(in crate::eager) fn duplicate(&self) -> Table {
         Table {
             tensors: self.tensors.clone(),
@@ -239,7 +241,7 @@ impl Table {
         self.fixed_bytes
     }
 
-    /// A storage, if it is there.
+    /// A storage, if it exists.
     pub(in crate::eager) fn storage(&self, id: StorageId) -> Option<&Storage> {
         self.storages.get(id)
     }
@@ -257,17 +259,17 @@ impl Table {
         self.storages.slots()
     }
 
-    /// Takes a storage out that nothing names or reads.
+    /// Removes a storage that nothing names or reads.
     pub(in crate::eager) fn remove(&mut self, id: StorageId) {
         self.storages.remove(id);
     }
 
-    /// A recipe, if it is there.
+    /// A recipe, if it exists.
     pub(in crate::eager) fn recipe(&self, id: RecipeId) -> Option<&Recipe> {
         self.recipes.get(id)
     }
 
-    /// A recipe, if it is there, to change.
+    /// A recipe, if it exists, for changes.
     pub(in crate::eager) fn recipe_mut(&mut self, id: RecipeId) -> Option<&mut Recipe> {
         self.recipes.get_mut(id)
     }
@@ -290,7 +292,7 @@ impl Table {
         self.recipes.slots()
     }
 
-    /// What a tensor's name stands for.
+    /// The meaning of a tensor's name.
     pub(in crate::eager) fn tensor(&self, id: &TensorId) -> Option<&Slot> {
         self.tensors.get(id)
     }
@@ -300,12 +302,14 @@ impl Table {
         self.tensors.get(id)?.kept()
     }
 
-    /// What is read under a tensor's name, if there is such a tensor. Errors: the failure that it depends on.
+    /// The view that a read of a tensor's name gives, if there is such a tensor. Errors: the failure that it depends
+    /// on.
     pub(in crate::eager) fn read(&self, id: &TensorId) -> Option<Result<&Input, &Arc<Failure>>> {
         self.tensors.get(id).map(Slot::read)
     }
 
-    /// What a name stands for is an old version from now on, or the result of updates of which a later one failed.
+    /// Lets a name stand for its present version as an old one: an update of it, or a later update of its group,
+    /// failed.
     pub(in crate::eager) fn set_stale(&mut self, id: TensorId, failure: &Arc<Failure>) {
         if let Some(slot) = self.tensors.get_mut(&id)
             && let Ok(old) = slot.read()
@@ -322,23 +326,23 @@ impl Table {
         self.tensors.len()
     }
 
-    /// Lets a name stand for something; the caller counts the handle.
+    /// Binds a name. The caller counts the handle.
     pub(in crate::eager) fn bind(&mut self, id: TensorId, slot: Slot) {
         self.tensors.insert(id, slot);
     }
 
-    /// Takes a name out; the caller counts the handle.
+    /// Removes a name. The caller counts the handle.
     pub(in crate::eager) fn unbind(&mut self, id: &TensorId) -> Option<Slot> {
         self.tensors.remove(id)
     }
 
-    /// Adds a storage, with its number.
+    /// Adds a storage, and numbers it.
     pub(in crate::eager) fn add(&mut self, s: Storage) -> StorageId {
         self.made += 1;
         self.storages.insert(Storage { number: self.made, ..s })
     }
 
-    /// Puts a block under a storage.
+    /// Gives a storage a block.
     pub(in crate::eager) fn set_block(&mut self, id: StorageId, block: Block) {
         let s = &mut self.storages[id];
         if s.recipe.is_none() {
@@ -347,7 +351,7 @@ impl Table {
         s.block = Some(block);
     }
 
-    /// Takes the block from under a storage.
+    /// Takes the block of a storage.
     pub(in crate::eager) fn take_block(&mut self, id: StorageId) -> Option<Block> {
         let s = &mut self.storages[id];
         let block = s.block.take()?;
@@ -357,7 +361,7 @@ impl Table {
         Some(block)
     }
 
-    /// Registers how `y` were made. Storages without a recipe yet get this one.
+    /// Adds the recipe of `y`. Every storage of `y` gets it.
     pub(in crate::eager) fn attach(&mut self, mut recipe: Recipe, y: &[StorageId]) -> RecipeId {
         recipe.number = y.iter().map(|y| self.storages[*y].number).min().unwrap_or(0);
         let x: SmallVec<[StorageId; 4]> = recipe.x.iter().map(|s| s.storage).collect();
@@ -376,7 +380,7 @@ impl Table {
         id
     }
 
-    /// Makes a storage a leaf. Returns storages that nothing needs any more; the caller destroys them.
+    /// Makes a storage a leaf. Returns storages that nothing needs any more. The caller destroys them.
     #[must_use]
     pub(in crate::eager) fn detach(&mut self, id: StorageId) -> SmallVec<[StorageId; 4]> {
         let s = &mut self.storages[id];
@@ -416,8 +420,8 @@ impl Table {
         self.storages[id].is_resident()
     }
 
-    /// Checks the invariants of the module's note; for tests. Once something was evicted, bytes that lead to it may stay
-    /// though nothing else reads them.
+    /// Checks the invariants of the module's note, for tests. Once a storage was evicted, bytes that lead to it may
+    /// stay although nothing else reads them.
     pub(in crate::eager) fn verify(&self, has_evicted: bool) -> Result<(), String> {
         let mut fixed = 0;
         for (id, s) in self.storages.iter() {
@@ -428,7 +432,7 @@ impl Table {
             if s.handles == 0 && !s.pinned_by_plan && s.is_resident() && s.recipe.is_some() && !has_evicted {
                 return Err(format!("{id:?} ({}) holds bytes that nothing reads", s.label.text));
             }
-            // A charge that gave way is there until its owner lets it go.
+            // A charge that gave way stays in the table until its owner drops it.
             if s.handles == 0 && s.readers.is_empty() && s.pins == 0 && s.kind != Kind::Staging {
                 return Err(format!("{id:?} ({}) is needed by nothing", s.label.text));
             }

@@ -1,4 +1,4 @@
-//! Doing as the schedule does.
+//! Following the schedule.
 
 use remat_types::SmallVec;
 
@@ -18,8 +18,9 @@ impl Action {
 }
 
 impl Worker {
-    /// Runs a command if the schedule performs it, where that decides. `growth` bytes of what it makes are leaves; `needs` is
-    /// `None` for what takes no memory or cannot run. Errors: Budget if the schedule does not perform it, and the command's.
+    /// Runs a command if the schedule performs it, where the schedule decides. `growth` is the bytes of its outputs
+    /// that are leaves. `needs` is `None` for a command that takes no memory or cannot run. Errors: Budget if the
+    /// schedule does not perform it; the command's.
     pub(in crate::eager) fn if_scheduled<T>(
         &mut self,
         growth: impl Fn(&Worker) -> usize,
@@ -48,7 +49,7 @@ impl Worker {
             if !stop.is_shortfall() {
                 return Err(stop);
             }
-            // Leaves may go whose results are smaller.
+            // Unnamed leaves whose results are smaller may go.
             self.release_leaves()?;
             self.extend_schedule(&needs)?;
         }
@@ -69,7 +70,7 @@ impl Worker {
             },
         }
         match command(self) {
-            // What lies where is not the schedule's: moved together, it fits.
+            // The schedule does not know where blocks lie. After a compaction the command fits.
             Err(stop) if stop.is_shortfall() => {
                 self.end_schedule();
                 self.run_canonically(command)
@@ -78,10 +79,10 @@ impl Worker {
         }
     }
 
-    /// True where a budget binds, and nothing else has settled what fits: a plan, or a rehearsal of a whole group.
+    /// True if a budget binds and nothing else has settled what fits: no plan, and no rehearsal of a whole group.
     pub(in crate::eager) fn does_schedule_decide(&self) -> bool {
         let is_rehearsed = self.eviction.is_canonical() && !self.schedule.is_followed();
-        let is_settled = is_rehearsed || self.is_in_group || self.step_planner.is_following();
+        let is_settled = is_rehearsed || self.running.is_in_group || self.step_planner.is_following();
         self.budget.is_some() && self.eviction.is_short() && !is_settled
     }
 
@@ -92,22 +93,23 @@ impl Worker {
         Ok(())
     }
 
-    /// From wherever the worker stands, does what the schedule has done, and from here on as it does.
+    /// Performs what the schedule has done, from any state of the worker, and follows the schedule from then on.
     pub(in crate::eager) fn catch_up(&mut self) -> std::result::Result<(), OpFailure> {
         self.follow_schedule()?;
-        // The schedule's own log stays as it is: what comes next must not depend on who has caught up.
+        // The schedule's own log stays as it is: later verdicts must not depend on who has caught up.
         self.act_out(&self.actions_to_catch_up())
     }
 
-    /// Where the log does not lead to what the schedule has: what is needed is made from nothing.
+    /// Recomputes the needs from nothing, if the log does not lead to what the schedule has.
     pub(in crate::eager) fn begin_anew(&mut self, needs: &Needs) -> std::result::Result<(), OpFailure> {
         self.schedule.restart();
         self.extend_schedule(needs)?;
         self.catch_up()
     }
 
-    /// Acts out what the schedule did since a position. Where the schedule has begun anew, the worker evicts everything first: the log
-    /// makes each storage itself, and a storage that is resident by then would be evicted as the oldest, before the log reads it.
+    /// Acts out the schedule's actions since a position. If the schedule has begun anew, the worker evicts everything
+    /// first. The log makes each storage itself, and a storage that is resident by then would be evicted as the oldest
+    /// before the log reads it.
     pub(in crate::eager) fn act_since(&mut self, acted: (u64, i64)) -> std::result::Result<(), OpFailure> {
         let Some(from) = self.schedule.since(acted) else { return self.catch_up() };
         let actions: Vec<Action> = self.schedule.log[from.min(self.schedule.log.len())..].to_vec();
@@ -116,7 +118,7 @@ impl Worker {
 
     fn act_out(&mut self, actions: &[Action]) -> std::result::Result<(), OpFailure> {
         let runs: Vec<Option<RecipeId>> = actions.iter().map(|a| self.recipe_to_run(a)).collect();
-        // The first to run lies on top.
+        // Inputs are wanted in reverse order, so that those of the first run lie on top.
         runs.iter().rev().flatten().for_each(|r| self.want(*r, 1));
         let mut result = Ok(());
         self.schedule.is_acting = true;
@@ -137,7 +139,7 @@ impl Worker {
         result
     }
 
-    /// The recipe that an action runs, if there still is what it makes.
+    /// The recipe that an action runs, if it still exists.
     pub(super) fn recipe_to_run(&self, action: &Action) -> Option<RecipeId> {
         let Action::Run { recipe, number } = *action else { return None };
         (self.table.recipe(recipe)?.number == number).then_some(recipe)

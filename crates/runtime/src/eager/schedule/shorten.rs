@@ -1,8 +1,9 @@
-//! A shorter log that leads to the same.
+//! A shorter log with the same result.
 //!
-//! Much of a log is of no use by the time it is acted out: what it made was for commands that have run since, or has gone. Of a
-//! log's runs, those are kept that make what the schedule has now, or what a kept run reads; all that they hold goes as soon as
-//! no kept run is to read it. At each moment no more is there than was by the log itself, so the shorter one needs no more memory.
+//! Much of a log is useless by the time it is acted out: it served commands that have run since, or its results are
+//! evicted. The shorter log keeps the runs that make the schedule's present residents, and the runs that a kept run
+//! reads. Every other storage goes as soon as no kept run will read it. At each moment no more is resident than by the
+//! full log, so the shorter one needs no more memory.
 
 use remat_types::SmallVec;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -11,20 +12,20 @@ use super::Action;
 use crate::eager::memory::table::{RecipeId, StorageId};
 use crate::eager::worker::Worker;
 
-/// See the module's note, and the most bytes beside leaves while it is acted out.
+/// A shorter log, and the most bytes beside leaves while it is acted out.
 struct Shorter {
     log: Vec<Action>,
     highest_bytes: usize,
 }
 
-/// A run that is kept, and what goes right after it.
+/// A run that is kept, and the storages that are evicted right after it.
 struct Kept {
     recipe: RecipeId,
     goes: SmallVec<[StorageId; 2]>,
 }
 
 impl Worker {
-    /// Leaves out of the log what the schedule does not owe to it.
+    /// Removes actions from the log that the schedule's residents do not need.
     pub(in crate::eager) fn shorten_log(&mut self) {
         let Some(shorter) = self.shorter_log() else { return };
         self.schedule.log_end_moves(shorter.log.len());
@@ -32,12 +33,12 @@ impl Worker {
         self.schedule.highest_bytes = shorter.highest_bytes;
     }
 
-    /// The actions that lead to what the schedule has.
+    /// The actions that lead to the schedule's residents.
     pub(in crate::eager) fn actions_to_catch_up(&self) -> Vec<Action> {
         self.shorter_log().map_or_else(|| self.schedule.log.clone(), |s| s.log)
     }
 
-    /// None if the log does not lead to what the schedule has, or the shorter one needs more memory.
+    /// `None` if the log does not lead to the schedule's residents, or if the shorter one needs more memory.
     fn shorter_log(&self) -> Option<Shorter> {
         let runs = self.runs_to_keep()?;
         let (mut log, mut there) = (Vec::new(), FxHashMap::default());
@@ -63,7 +64,7 @@ impl Worker {
         Some(shorter).filter(|s| s.highest_bytes <= self.schedule.highest_bytes)
     }
 
-    /// The runs of the log that make what the schedule has, from the first to the last.
+    /// The runs of the log that lead to the schedule's residents, from the first to the last.
     fn runs_to_keep(&self) -> Option<Vec<Kept>> {
         // The loop walks the log backwards. These storages must be resident right after the action that it looks at.
         let mut live: FxHashSet<StorageId> = self.schedule.residents.keys().copied().collect();
@@ -87,7 +88,7 @@ impl Worker {
         live.is_empty().then_some(runs)
     }
 
-    /// Bytes that the outputs of a run take from inputs that go right after it.
+    /// Bytes that the outputs of a run take over from inputs that are evicted right after it.
     fn taken_bytes(&self, recipe: RecipeId, goes: &[StorageId]) -> usize {
         let r = &self.table[recipe];
         let (mut givers, mut takers): (SmallVec<[usize; 2]>, SmallVec<[usize; 2]>) = Default::default();

@@ -8,21 +8,21 @@ use crate::eager::memory::table::{Input, RecipeId, StorageId};
 use crate::eager::sweep::{NESTED_MAX, Run};
 use crate::eager::worker::Worker;
 
-/// A log so long is begun anew: a program that marks no steps would have one without end.
+/// A log of this length is begun anew: a program that marks no steps would have an endless one.
 const LOG_MAX: usize = 1 << 20;
 
-/// Where a storage comes or goes, the costs of what so many recipes make of it are settled.
+/// When a storage comes or goes, the costs of its dependents through at most so many recipes are updated.
 const READERS_MAX: usize = 16;
 
-/// Why the schedule does not perform a command.
+/// The reason that the schedule does not perform a command.
 enum Stop {
-    /// The bytes do not fit beside what must stay.
+    /// The bytes do not fit beside the storages that must stay.
     Memory,
     Work,
     Other(OpFailure),
 }
 
-/// What a command needs at once.
+/// The memory that a command needs at once.
 pub(in crate::eager) struct Needs {
     pub(in crate::eager) x: SmallVec<[Input; 4]>,
     /// Bytes of outputs and scratch memory.
@@ -36,8 +36,8 @@ impl From<OpFailure> for Stop {
 }
 
 impl Worker {
-    /// Extends the schedule by a command. Errors: Budget where it does not perform it; the schedule then is as if it had just
-    /// begun.
+    /// Extends the schedule by a command. Errors: Budget if it does not perform the command. The schedule then is as if
+    /// it had just begun.
     pub(in crate::eager) fn extend_schedule(&mut self, needs: &Needs) -> std::result::Result<(), OpFailure> {
         if !std::mem::replace(&mut self.schedule.is_active, true) || self.schedule.log.len() > LOG_MAX {
             self.begin_schedule();
@@ -53,7 +53,7 @@ impl Worker {
             },
             false => Stop::Memory,
         };
-        // What is there may be in the way of an order that needs less.
+        // The residents may be in the way of an order that needs less.
         if matches!(stop, Stop::Memory) {
             self.schedule.restart();
             self.schedule.launches = launches;
@@ -63,7 +63,7 @@ impl Worker {
             }
         }
         self.schedule.restart();
-        // Nobody does what was thought of in vain.
+        // The runs of a failed extension are never performed, so they do not count.
         self.schedule.launches = launches;
         Err(match stop {
             Stop::Memory => {
@@ -75,7 +75,7 @@ impl Worker {
         })
     }
 
-    /// False if leaves have grown so that the log could not be acted out any more, even without what it does not take.
+    /// False if leaves have grown so that the log could no longer be acted out, even without its useless actions.
     fn is_log_within_room(&mut self) -> bool {
         let does_fit = |w: &Worker| w.room_in_schedule().is_some_and(|room| w.schedule.highest_bytes <= room);
         if does_fit(self) {
@@ -88,12 +88,13 @@ impl Worker {
         }
         let gone = self.schedule.log.split_off(position);
         self.shorten_log();
-        // Whoever acts as the schedule does has yet to do this.
+        // A follower of the schedule has yet to perform these actions.
         self.schedule.log.extend(gone);
         does_fit(self)
     }
 
-    /// Begins from nothing; where nothing was ever evicted, with what is there, made in the order in which the program made it.
+    /// Begins from nothing. If nothing was ever evicted, begins with the resident storages, made in the program's
+    /// order.
     fn begin_schedule(&mut self) {
         self.schedule.restart();
         if self.eviction.has_evicted() {
@@ -110,24 +111,24 @@ impl Worker {
         self.schedule.launches = launches;
     }
 
-    /// The error of a command that does not fit: it depends on commands and sizes alone.
+    /// The error of a command that does not fit. It depends on commands and sizes alone.
     fn schedule_shortfall(&self, needs: &Needs) -> Error {
         let inputs = self.evictable_bytes(&needs.x);
         if needs.beside == 0 {
-            // Of a read, what it needs is what it reads.
+            // A read needs only the storages that it reads.
             return self.shortfall_of(inputs);
         }
         let e = self.shortfall_of(needs.beside);
         let Some(s) = e.shortfall() else { return e };
         let mut s = s.clone();
         if inputs > 0 {
-            s.pinned.push(PinnedBytes { by: format!("inputs and outputs of {}", self.running), bytes: inputs });
+            s.pinned.push(PinnedBytes { by: format!("inputs and outputs of {}", self.running.label), bytes: inputs });
             s.pinned.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.by.cmp(&b.by)));
         }
         Error::budget(s)
     }
 
-    /// Bytes beside leaves, of which staging gives way.
+    /// Bytes beside leaves. Staging buffers count as room, since they give way.
     fn room_in_schedule(&self) -> Option<usize> {
         let fixed = self.table.fixed_bytes() - self.feasibility.passing_bytes(&self.table);
         let fixed = fixed.saturating_sub(self.step_planner.staging_bytes());
@@ -155,7 +156,7 @@ impl Worker {
             order.iter().copied().filter(|id| !self.schedule.is_resident(*id)).collect();
         let mut result = match missing.len() {
             0 | 1 => Ok(()),
-            // One after the other may need less.
+            // One after the other may need less memory.
             _ => self.sweep_in_schedule(&missing).or_else(|e| if matches!(e, Stop::Memory) { Ok(()) } else { Err(e) }),
         };
         let mut held = 0;
@@ -179,7 +180,7 @@ impl Worker {
         if self.schedule.nested == NESTED_MAX {
             return Err(Stop::Work);
         }
-        // A leaf is there.
+        // A leaf is always resident.
         let is_there = |id: StorageId| self.schedule.is_resident(id) || self.table[id].recipe.is_none();
         let order = self.missing_ancestors(roots, is_there)?;
         let inputs =
@@ -219,7 +220,7 @@ impl Worker {
         let mut taken = self.taken_in_schedule(recipe, 1);
         let mut result = self.make_room_in_schedule(outputs + scratch - bytes_of(self, taken));
         if result.is_err() && taken.is_none() {
-            // What is to be read again is made again where there is no other room.
+            // Without other room the output takes an input that will be read again. That input is recomputed later.
             taken = self.taken_in_schedule(recipe, u32::MAX);
             result = self.make_room_in_schedule(outputs + scratch - bytes_of(self, taken));
         }
@@ -232,14 +233,14 @@ impl Worker {
         }
         result?;
         self.schedule.launches += 1;
-        // Now, for an output that was there may have gone for the room: what runs makes it, too.
+        // This comes last: making room may have evicted an output, which the run makes again, too.
         let y = self.table[recipe].y.iter().flatten().copied();
         let missing: SmallVec<[StorageId; 2]> = y.filter(|y| !self.schedule.is_resident(*y)).collect();
         let number = self.table[recipe].number;
         self.schedule.log.push(Action::Run { recipe, number });
         taken.into_iter().for_each(|id| self.evict_in_schedule(id));
         missing.iter().for_each(|y| self.make_in_schedule(*y));
-        // A sibling that came back as well stays only if something may read it.
+        // A sibling that was recomputed as well stays only if something may read it.
         for y in missing {
             if !run.needed.contains(&y) && self.table[y].handles == 0 && !self.schedule.wanted.contains_key(&y) {
                 self.release_in_schedule(y);
@@ -248,8 +249,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The input whose bytes the one output of a recipe that runs again takes: nothing names it, and it is to be read no more
-    /// than so many times, now included.
+    /// The input whose bytes the only output of a recomputed recipe takes: nothing names it, and it has at most `reads`
+    /// reads to come, this one included.
     fn taken_in_schedule(&self, recipe: RecipeId, reads: u32) -> Option<StorageId> {
         let r = &self.table[recipe];
         let [Some(y)] = r.y[..] else { return None };
@@ -266,7 +267,7 @@ impl Worker {
         free.find(|id| is_free(*id))
     }
 
-    /// Evicts until so many bytes fit beside what is there.
+    /// Evicts until so many bytes fit beside the residents.
     fn make_room_in_schedule(&mut self, bytes: usize) -> std::result::Result<(), Stop> {
         let Some(room) = self.room_in_schedule() else { return Err(Stop::Memory) };
         let spare = room / if self.schedule.is_outgrown { OUTGROWN_SPARE_PART } else { SPARE_PART };
@@ -283,7 +284,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What a command made that can be made again is there from now on.
+    /// The outputs of a command that can be recomputed are resident from now on.
     pub(in crate::eager) fn add_to_schedule(&mut self, y: &[StorageId]) {
         if !self.schedule.is_active {
             return;
@@ -291,7 +292,7 @@ impl Worker {
         for &id in y {
             if let Some((recipe, _)) = self.table[id].recipe {
                 self.make_in_schedule(id);
-                // Acting the log out makes it, too.
+                // Acting out the log makes it, too.
                 let made = Action::Run { recipe, number: self.table[recipe].number };
                 if self.schedule.log.last() != Some(&made) {
                     self.schedule.log.push(made);
@@ -305,7 +306,8 @@ impl Worker {
         }
     }
 
-    /// Nothing names or reads a storage any more for now: it stays if something that would not be there is made of it.
+    /// No handle and no read of a storage is left for now. It stays if a storage that would not be resident depends on
+    /// it.
     pub(in crate::eager) fn release_in_schedule(&mut self, id: StorageId) {
         if !self.schedule.is_active || !self.schedule.is_resident(id) {
             return;
@@ -322,13 +324,13 @@ impl Worker {
         self.lose_in_schedule(id);
     }
 
-    /// A storage is not there any more: what is made of it costs more.
+    /// A storage is evicted: its dependents cost more.
     fn lose_in_schedule(&mut self, id: StorageId) {
         self.schedule.remove(id);
         self.settle_costs_above(id);
     }
 
-    /// A storage is there: what is made of it costs less.
+    /// A storage is resident: its dependents cost less.
     fn make_in_schedule(&mut self, id: StorageId) {
         let cost = self.cost_in_schedule(id);
         let s = &self.table[id];
@@ -347,7 +349,7 @@ impl Worker {
         }
     }
 
-    /// Operators that would run to make a storage again; what is shared counts as often as it is read.
+    /// Operators that would run to recompute a storage. A shared ancestor counts as often as it is read.
     fn cost_in_schedule(&self, id: StorageId) -> f64 {
         let Some((recipe, _)) = self.table[id].recipe else { return 0.0 };
         let x = self.table[recipe].x.iter().map(|s| s.storage);

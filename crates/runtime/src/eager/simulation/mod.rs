@@ -1,8 +1,8 @@
-//! What a policy would do with a recorded program under a budget.
+//! The behaviour of a policy with a recorded program under a budget.
 //!
 //! The simulator is the runtime itself: the worker steps through the commands on the caller's thread, over the dry
-//! device, whose clock advances by the recorded times. No memory is touched and no thread started, and there is no second
-//! model of the runtime that could disagree with it.
+//! device. That device's clock advances by the recorded times. No memory is touched and no thread started, and no
+//! second model of the runtime exists that could disagree with it.
 
 mod stream;
 mod worker;
@@ -22,14 +22,14 @@ use crate::options::{DeviceOptions, Foresight, PolicyKind};
 use Simulated as Worker;
 use remat_device::{Dry, KernelSet};
 
-/// What a replay cost.
+/// The costs of a replay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Simulation {
-    /// Time of all ops, recomputation and moves of blocks included, on the virtual clock.
+    /// Time of all ops, including recomputation and moves of blocks, on the virtual clock.
     pub time_ns: u64,
-    /// Time of ops that ran again.
+    /// Time of ops that were recomputed.
     pub recomputed_ns: u64,
-    /// How many that were.
+    /// The number of those ops.
     pub recomputed_ops: u64,
     /// Storages that were evicted.
     pub evictions: u64,
@@ -37,25 +37,25 @@ pub struct Simulation {
     pub compacted_bytes: u64,
     /// The most bytes that were allocated at once.
     pub peak_bytes: usize,
-    /// The most that any one op pinned and needed at once.
+    /// The most bytes that any one op pinned and needed at once.
     pub least_budget_bytes: usize,
-    /// Steps that ran as planned.
+    /// Steps that ran to their end as planned.
     pub steps_followed: u64,
-    /// Steps that began as planned.
+    /// Steps that began as planned and went on without their plan.
     pub steps_abandoned: u64,
     /// Time of each step up to its mark.
     pub step_ns: Vec<u64>,
-    /// What was planned for the last step that ran as planned.
+    /// The times that the plan of the last followed step promised.
     pub plan: Option<PlanTimes>,
 }
 
-/// Replays a stream with a policy under a budget. Errors: Budget if it is infeasible; Format if the stream names a tensor
-/// that does not exist.
+/// Replays a stream with a policy under a budget. Errors: Budget if it is infeasible; Format if the stream names a
+/// tensor that does not exist.
 pub fn simulate(stream: &CommandStream, policy: PolicyKind, budget_bytes: Option<usize>) -> Result<Simulation> {
     replay(stream, policy, budget_bytes, Foresight::Off)
 }
 
-/// As [`simulate`], with plans for steps that repeat, which are made at once. Errors: as [`simulate`].
+/// As [`simulate`], with plans for steps that repeat. The plans are made at the step marks. Errors: as [`simulate`].
 pub fn simulate_planned(stream: &CommandStream, policy: PolicyKind, budget_bytes: Option<usize>) -> Result<Simulation> {
     replay(stream, policy, budget_bytes, Foresight::AtOnce)
 }
@@ -76,10 +76,10 @@ fn replay(
         ..DeviceOptions::default()
     };
     let ahead = options.queue_capacity;
-    let mut worker = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options)?;
+    let mut worker = Worker::new(Box::new(Dry::with_kernels(1, Arc::new(RecordedKernels))), options)?;
     let (mut foreseen, mut is_waiting, mut marks) = (0, false, Vec::new());
     for (at, c) in stream.commands.iter().enumerate() {
-        // The caller runs as far ahead as the queue lets it, and waits for what it reads.
+        // The caller runs as far ahead as the queue lets it, and waits for values that it reads.
         is_waiting &= foreseen > at;
         while !is_waiting && foreseen < stream.commands.len().min(at + ahead) {
             worker.foresee(&stream.commands[foreseen]);
@@ -147,7 +147,7 @@ fn step(w: &mut Worker, c: &StreamCommand) -> Result<()> {
     }
 }
 
-/// The kernels of a recording take the times that were recorded.
+/// The kernels of a recording, with the recorded times.
 #[derive(Debug)]
 struct RecordedKernels;
 
@@ -184,7 +184,7 @@ impl KernelSet for RecordedKernels {
     }
 }
 
-/// An op of a recording: it has bytes and a time, and computes nothing.
+/// An op of a recording. It has bytes and a time, and computes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Recorded {
     op: String,
@@ -196,8 +196,8 @@ pub(crate) struct Recorded {
     is_view: bool,
 }
 
-/// Overwriting pairs of ops come as static slices; these are the patterns that ops have. A recording with any other
-/// replays without sharing, which costs memory and never correctness.
+/// Overwriting pairs of ops come as static slices; these are the patterns that ops have. A recording with another
+/// pattern replays without sharing, which costs memory and never correctness.
 const OVERWRITES: [&[(usize, usize)]; 8] = [
     &[(0, 0)],
     &[(1, 0)],

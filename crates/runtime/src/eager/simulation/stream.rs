@@ -1,28 +1,28 @@
-//! A command stream as data: what a program asked of the worker, without values.
+//! A command stream as data: the program's requests to the worker, without values.
 
 use remat_types::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::report::Kind;
 
-/// One command. Tensors are numbers that are never used twice.
+/// One command. Tensors are numbers, and no number is used twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamCommand {
-    /// Data came from the host, or was there when the recording began.
+    /// Data came from the host, or existed when the recording began.
     Put {
         /// The tensor.
         id: u64,
         /// Its bytes.
         bytes: usize,
-        /// What it counts as.
+        /// The kind under which it counts.
         kind: Kind,
     },
     /// An op ran.
     Apply {
         /// Its label.
         op: String,
-        /// Inputs, and whether the last handle on each went with the command.
+        /// Inputs, and whether the last handle on each ended with the command.
         x: Vec<(u64, bool)>,
         /// Outputs with their bytes.
         y: Vec<(u64, usize)>,
@@ -37,12 +37,12 @@ pub enum StreamCommand {
     },
     /// A tensor that shares another's storage.
     View {
-        /// The other, and whether the last handle on it went with the command.
+        /// The other tensor, and whether the last handle on it ended with the command.
         x: (u64, bool),
         /// The view.
         y: u64,
     },
-    /// The last handle went.
+    /// The last handle ended.
     Delete {
         /// The tensor.
         id: u64,
@@ -61,7 +61,7 @@ pub enum StreamCommand {
     Commit {
         /// The tensor.
         id: u64,
-        /// What it counts as.
+        /// The kind under which it counts.
         kind: Kind,
     },
     /// The value was read.
@@ -73,7 +73,7 @@ pub enum StreamCommand {
     StepMark,
 }
 
-/// A recording of what the worker was asked, made by [`Channel::start_recording`](crate::Channel::start_recording).
+/// A recording of the commands to the worker, made by [`Channel::start_recording`](crate::Channel::start_recording).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandStream {
     /// The commands, in order.
@@ -91,8 +91,8 @@ impl CommandStream {
         serde_json::to_string(self).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))
     }
 
-    /// Gives each op the least time that it took in any step, where all steps ran the same ops: by what a machine's noise
-    /// adds, every step would be another. Ops of other steps stay as they are.
+    /// Gives each op the least time that it took in any step, for steps that ran the same ops as the first one.
+    /// Otherwise the machine's noise would make every step differ. Ops of other steps keep their times.
     pub fn settle_times(&mut self) {
         let mut steps: Vec<Vec<(&str, &mut u64)>> = vec![Vec::new()];
         for c in &mut self.commands {

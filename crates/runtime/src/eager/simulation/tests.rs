@@ -64,8 +64,8 @@ fn the_default_policy_keeps_a_chain_near_its_optimum() {
     assert!(r.recomputed_ops <= 3 * 64, "{r:?}");
 }
 
-/// A network of `n` layers forward and back, with gradients of the weights that stay to the end: the cotangent of a layer
-/// gives first the one before it and then, for the last time, the gradient.
+/// A network of `n` layers forward and back. The gradients of its weights stay to the end. The cotangent of a layer
+/// gives first the cotangent before it, and then, at its last use, the gradient.
 fn network(n: u64, bytes: usize) -> CommandStream {
     let (x, w, dy, dw) = (|i: u64| i, |i: u64| 1000 + i, |i: u64| 2000 + i, |i: u64| 3000 + i);
     let apply = |x: Vec<(u64, bool)>, y: u64, bytes: usize, cost_ns: u64| StreamCommand::Apply {
@@ -95,7 +95,7 @@ fn network(n: u64, bytes: usize) -> CommandStream {
 fn cotangents_and_gradients_stay_where_making_them_again_is_another_backward_pass() {
     let s = network(40, 1 << 20);
     let free = simulate(&s, PolicyKind::Window, None).expect("feasible");
-    // At the last, the data, a cotangent and what its two products need are all that fits.
+    // At the last percentage only the data, a cotangent and the needs of its two products fit.
     for (percent, most) in [(50, 1.20), (25, 1.44), (15, 6.0)] {
         let r = simulate(&s, PolicyKind::Window, Some(free.peak_bytes * percent / 100)).expect("feasible");
         let ratio = r.time_ns as f64 / free.time_ns as f64;
@@ -129,7 +129,7 @@ fn what_is_made_again_takes_the_bytes_of_what_was_made_for_it() {
     assert_eq!((r.evictions, r.recomputed_ops), (1, 2), "{r:?}");
 }
 
-/// The schedule's log has an op with two outputs take the bytes of two inputs. The worker does so, too, where one output is
+/// The schedule's log has an op with two outputs take the bytes of two inputs. The worker does so even if one output is
 /// deleted by then: the budget has no room for a third result.
 #[test]
 fn what_is_caught_up_with_takes_an_inputs_bytes_for_an_output_that_is_gone() {
@@ -157,10 +157,10 @@ fn what_is_caught_up_with_takes_an_inputs_bytes_for_an_output_that_is_gone() {
     assert_eq!(w.figures().0.recomputed_ops, 3, "each once");
 }
 
-/// The schedule keeps so much of a few MiB free where it can.
+/// The schedule keeps about this much of a few MiB free if it can.
 const LITTLE: usize = 64 << 10;
 
-/// A worker under a budget of so many MiB and a little whose schedule decides from its first command on.
+/// A worker under a budget of so many MiB and a little more. Its schedule decides from the first command on.
 fn scheduled(mib: usize) -> Worker {
     let options = DeviceOptions {
         budget_bytes: Some((mib << 20) + LITTLE),
@@ -168,12 +168,12 @@ fn scheduled(mib: usize) -> Worker {
         host_compute: false,
         ..DeviceOptions::default()
     };
-    let mut w = Worker::new(Box::new(Dry::of(1, Arc::new(RecordedKernels))), options).expect("a worker");
+    let mut w = Worker::new(Box::new(Dry::with_kernels(1, Arc::new(RecordedKernels))), options).expect("a worker");
     w.0.evict_all();
     w
 }
 
-/// The schedule counts on all that is there but staging.
+/// The schedule counts on all residents but staging.
 #[test]
 fn staging_gives_way_to_what_the_schedule_runs_and_pushes_nothing_out() {
     let ended = Arc::new(AtomicUsize::new(0));
@@ -211,7 +211,8 @@ fn one_of_one(x: u64, y: u64) -> StreamCommand {
     }
 }
 
-/// Two chains of four from one leaf, in room for three of their results beside it, and then the first of each again.
+/// Two chains of four from one leaf, with room for three of their results beside it. Then the first result of each
+/// again.
 fn two_chains() -> Vec<StreamCommand> {
     let mut commands = vec![StreamCommand::Put { id: 0, bytes: 1 << 20, kind: Kind::Data }];
     for first in [1, 5] {
@@ -222,7 +223,8 @@ fn two_chains() -> Vec<StreamCommand> {
     commands
 }
 
-/// The log has ten runs and leads to the first of each chain and the last of all: the other chain is of no use any more.
+/// The log has ten runs and leads to the first of each chain and the last of all. The rest of the first
+/// chain is useless.
 #[test]
 fn what_is_caught_up_with_runs_nothing_of_which_nothing_is_left() {
     let mut w = scheduled(4);
@@ -309,7 +311,7 @@ fn a_stream_that_names_no_tensor_is_refused() {
     }
 }
 
-/// The schedule counts the runs of its log, and nobody but the worker those of a sweep that a missing input takes beside it.
+/// The schedule counts the runs of its log. Only the worker counts those of a nested sweep for a missing input.
 #[test]
 fn sweeps_within_the_log_that_is_acted_out_count_as_work() {
     let mut w = scheduled(4);

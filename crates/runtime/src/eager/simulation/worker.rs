@@ -131,6 +131,6 @@ impl Simulated {
 
     /// The counters, and the virtual clock.
     pub(crate) fn figures(&mut self) -> (Stats, u64) {
-        (self.0.figures(), self.0.launcher.now_ns())
+        (self.0.stats(), self.0.launcher.now_ns())
     }
 }

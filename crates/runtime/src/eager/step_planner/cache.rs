@@ -1,9 +1,9 @@
-//! The steps that were seen, and the plans for them.
+//! The known steps, and their plans.
 //!
-//! A step that is seen twice is planned, beside the steps that run meanwhile. While it repeats it is planned again, at
-//! every doubling of the times it was seen, for as long as [`SHARE`] of those steps took together: so planning takes a
-//! share of the time of the steps it is for, however many they are, and the better plan wins. The thread and these rules
-//! are the [`Planner`]'s.
+//! A step that occurs twice is planned beside the steps that run meanwhile. While it repeats, it is planned again
+//! whenever its number of runs has doubled. The planner may take the share [`SHARE`] of the time of those runs. So
+//! planning costs a fixed share of the steps' time, however many there are, and the better plan wins. The thread and
+//! these rules are the [`Planner`]'s.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,44 +18,44 @@ use super::step_trace::StepTrace;
 use crate::options::Foresight;
 use crate::planner::{Planner, Progress, Rule, SHARE};
 
-/// Steps that are remembered; every shape of a batch needs one for each branch that a step may take.
+/// The number of steps that are remembered. Every shape of a batch needs one for each branch that a step may take.
 const MOST_STEPS: usize = 8;
 
-/// What a step that came next once counts for when it comes next to the same step again.
+/// The weight of an earlier successor of a step when the step occurs again.
 const NEXT_DECAY: f64 = 0.75;
 
-/// When a step is planned, and how long that may take; of equal plans the newer one knows the step better.
+/// The times at which a step is planned, and for how long. Of two equal plans the newer one is based on better times.
 static STEPS: Rule = Rule { first: 2, repeats: true, share: Some(SHARE), prefers_newer: true, thread: "remat-plan" };
 
-/// A plan this near to what no plan can beat is not improved.
+/// A plan this near to the lower bound is not improved.
 const GOOD_ENOUGH: f64 = 0.005;
 
-/// What is not planned may be scattered: it gets room for this part of its bytes more.
+/// Unplanned storages may be fragmented. They get so much more room: this part of their bytes.
 const SLACK: usize = 32;
 
-/// Copies that take so many times as long as a plan believed are reason enough for another, though it may promise less.
+/// If copies take so many times as long as a plan assumed, a new plan replaces it, even one that promises less.
 const SLOWER_COPIES: f64 = 1.25;
 
 /// Rounds of the planner's search where plans must not depend on the clock.
 const INLINE_ROUNDS: usize = 48;
-/// How long such a search may take, in what it looks at: the step waits for it.
+/// The limit of such a search, in units of work and not of the clock. The step waits for it.
 const INLINE_LIMIT: Duration = Duration::from_millis(300);
 
-/// A plan, or why there is none, and the time that took.
+/// A plan, or `None` if there is none, and the time of planning.
 struct PlanResult {
     plan: Option<StepPlan>,
     took: Duration,
     spill: SpillRates,
 }
 
-/// A step that was seen.
+/// A step that occurred.
 pub(crate) struct CachedStep {
     pub(crate) trace: StepTrace,
     hash: u64,
     pub(crate) plan: Option<Rc<StepPlan>>,
     planner: Planner<PlanResult>,
     last_used: u64,
-    /// The numbers of steps that came after it, and how often, the last times most.
+    /// The numbers of steps that came after it, with their counts. Recent occurrences weigh most.
     next: Vec<(u64, f64)>,
     number: u64,
 }
@@ -73,12 +73,12 @@ pub(crate) struct StepCache {
     pub(crate) known: Vec<CachedStep>,
     clock: u64,
     numbers: u64,
-    /// The number of the step before.
+    /// The number of the previous step.
     last: Option<u64>,
 }
 
 impl StepCache {
-    /// Notes a step that took `ns`, as it was recorded. True if it is a known one.
+    /// Notes a recorded step that took `ns`. True if it is a known one.
     pub(crate) fn learn(&mut self, trace: StepTrace, ns: u64) -> bool {
         let hash = trace.hash();
         if let Some(at) = self.known.iter().position(|k| k.hash == hash && k.trace.events == trace.events) {
@@ -99,7 +99,7 @@ impl StepCache {
         false
     }
 
-    /// Notes that a known step was seen again.
+    /// Notes that a known step occurred again.
     pub(crate) fn repeat(&mut self, at: usize, ns: u64) {
         self.clock += 1;
         let (clock, last) = (self.clock, self.last);
@@ -113,8 +113,8 @@ impl StepCache {
         }
     }
 
-    /// Steps with plans in the order in which a step is taken for them, until a command says that it is another: those
-    /// that came next before, the more often the sooner, and then the others, the one used last first.
+    /// The steps with plans, in the order in which they are tried until a command differs. Steps that followed the
+    /// previous step before come first, the most frequent first. Then come the others, the one used last first.
     pub(crate) fn candidates(&self) -> Vec<usize> {
         let last = self.known.iter().find(|k| Some(k.number) == self.last);
         let weight = |k: usize| last.map_or(0.0, |l| l.weight_of(self.known[k].number));
@@ -130,7 +130,8 @@ impl StepCache {
         *self = StepCache::default();
     }
 
-    /// Takes plans that are finished, and begins those that are due, which may spill at these rates. Between steps only.
+    /// Adopts finished plans, and begins plans that are due. They may spill at these rates. Call this between steps
+    /// only.
     pub(crate) fn plan(&mut self, planning: Foresight, budget: usize, spill: SpillRates) -> Planned {
         let mut figures = Planned::default();
         for k in &mut self.known {
@@ -156,7 +157,7 @@ impl CachedStep {
             Some(n) => n.1 += 1.0,
             None => self.next.push((number, 1.0)),
         }
-        // Numbers of steps that were forgotten fade away.
+        // The weights of forgotten steps fade away.
         self.next.retain(|n| n.1 > NEXT_DECAY.powi(2 * MOST_STEPS as i32));
     }
 
@@ -188,14 +189,14 @@ impl CachedStep {
     }
 }
 
-/// True if copies take a good deal longer than at `old` rates.
+/// True if copies take much longer than at the `old` rates.
 fn is_slower(new: SpillRates, old: SpillRates) -> bool {
     let takes_longer = |new: u64, old: u64| old as f64 > SLOWER_COPIES * new as f64;
     takes_longer(new.write_bytes_per_s, old.write_bytes_per_s)
         || takes_longer(new.read_bytes_per_s, old.read_bytes_per_s)
 }
 
-/// Plans a trace; `limited` says how long.
+/// Plans a trace. `limited` sets the limits of the search.
 fn make(trace: &StepTrace, budget: usize, spill: SpillRates, limited: impl Fn(Effort) -> Effort) -> PlanResult {
     let begin = std::time::Instant::now();
     let plan = to_problem(trace, budget, spill).ok().and_then(|step_problem| {

@@ -1,11 +1,12 @@
-//! Following a plan: what the worker does before and around the commands of a step that it knows.
+//! Following a plan: the worker's actions before and around the commands of a known step.
 //!
-//! The upper part of the arena, from [`Followed::limit`] on, is the plan's: results go to the offsets that it says.
-//! Everything else (parameters, what the step hands on, small things, staging) lies below. What a plan keeps is *kept*:
-//! it stays although no handle names it, until the plan frees it or the step ends.
+//! The part of the arena from [`Followed::limit`] on is the plan's: results go to the plan's offsets. Everything else
+//! (parameters, tensors that outlive the step, small storages, staging) lies below. A storage that a plan *keeps* stays
+//! although no handle names it, until the plan frees it or the step ends.
 //!
-//! Whatever is not as the plan believes is left to the online way: an allocation whose place is taken goes elsewhere, an
-//! input that is missing is made again when it is needed. So a plan is never wrong, only more or less useful.
+//! Where the worker's state differs from the plan's assumption, the online way takes over: an allocation whose place is
+//! taken goes elsewhere, and a missing input is recomputed when it is needed. So a plan is never wrong, only more or
+//! less useful.
 
 use remat_types::{Fact, SmallVec};
 
@@ -18,7 +19,8 @@ use crate::eager::worker::Worker;
 use remat_device::Block;
 use remat_device::spill::BLOCK_BYTES;
 
-/// What the caller kept of earlier steps is small if it takes no more than this part of the room beside the plan.
+/// A storage that the caller kept from earlier steps is small if it takes at most this part of the room beside the
+/// plan.
 const SMALL_SHARE: usize = 64;
 
 impl Worker {
@@ -29,14 +31,14 @@ impl Worker {
         self.step_planner.mode = Mode::Following(Followed { known, plan, others, limit });
     }
 
-    /// Where the planned part of the arena begins, if there is room for it.
+    /// The start of the planned part of the arena, if there is room for it.
     fn limit_of(&self, plan: &StepPlan) -> Option<usize> {
         let limit = self.memory.arena().capacity().checked_sub(plan.arena_bytes)?;
         Some(if plan.spill.is_some() { limit / BLOCK_BYTES * BLOCK_BYTES } else { limit })
     }
 
-    /// Goes on with another plan in the middle of a step: what it does not hold by now goes, and what it does stays. False
-    /// if there is no room for it.
+    /// Switches to another plan in the middle of a step. Storages that the new plan no longer holds are freed, and the
+    /// others stay. False if there is no room for it.
     pub(in crate::eager) fn adopt(&mut self, known: usize, others: Vec<usize>) -> bool {
         let Some(plan) = self.step_planner.cache.known[known].plan.clone() else { return false };
         let Some(limit) = self.limit_of(&plan) else { return false };
@@ -44,7 +46,7 @@ impl Worker {
         let gone = gone_before(at, &plan, &self.step_planner.cache.known[known].trace);
         self.step_planner.mode = Mode::Following(Followed { known, plan: plan.clone(), others, limit });
         for action in plan.before[..=at].iter().flatten() {
-            // What is there though this plan holds it no longer has not been copied for it.
+            // This plan would have copied these out by now. The former plan may not have, and they are still resident.
             if let Action::Spill(chain) = action
                 && chain.iter().any(|l| gone.contains(l))
             {
@@ -56,11 +58,11 @@ impl Worker {
         true
     }
 
-    /// Moves whatever the plan does not place out of its part of the arena.
+    /// Moves storages that the plan does not place out of its part of the arena.
     ///
-    /// What the caller kept of the steps before stays, and forgets how it was made: else it would keep what that needs, a
-    /// loss its batch. Only what is large goes where that is not enough. If even then there is more than the plan leaves
-    /// room for, the step runs without it.
+    /// Storages that the caller kept from earlier steps stay, and lose their recipes: otherwise a loss would keep its
+    /// batch. If that is not enough, the large ones are evicted. If there is still more than the plan leaves room for,
+    /// the step runs without it.
     pub(in crate::eager) fn clear_planned_part(&mut self) {
         let Mode::Following(Followed { limit, .. }) = self.step_planner.mode else { return };
         let is_clear = |w: &mut Worker| w.memory.segments().all(|s| s.owner.is_none() || s.start + s.bytes <= limit);
@@ -75,9 +77,10 @@ impl Worker {
         let (small, large): (Vec<StorageId>, Vec<StorageId>) =
             named.into_iter().partition(|&id| self.table[id].bytes <= limit / SMALL_SHARE);
         small.iter().for_each(|&id| self.drop_recipe(id));
-        // By now they may be gone with what was forgotten, or have been forgotten.
+        // By now they may be removed with their recipes, or be leaves.
         let is_left = |w: &Worker, id: &StorageId| w.table.storage(*id).is_some_and(|s| s.is_evictable());
-        // If what it cannot evict takes more than the plan leaves room for, the worker gives the plan up before it evicts anything.
+        // If what it cannot evict takes more than the plan leaves room for, the worker gives the plan up before it
+        // evicts anything.
         let staying = self.table.storages().filter(|(_, s)| !s.is_evictable()).filter_map(|(_, s)| s.block.as_ref());
         if staying.map(Block::bytes).sum::<usize>() > limit {
             return self.abandon();
@@ -90,13 +93,13 @@ impl Worker {
                 (false, _) => {}
             }
         }
-        // A failure of the device is told by the next command that uses it.
+        // The next command that uses the device reports its failure.
         if self.memory.arena().in_use() > limit || (!is_clear(self) && self.compact().is_err()) {
             self.abandon();
         }
     }
 
-    /// Does what comes before the command at this place of the step, and says where its results go.
+    /// Performs the plan's actions before the command at this place of the step, and sets the places of its results.
     pub(in crate::eager) fn do_before(&mut self, at: usize) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let (plan, limit) = (f.plan.clone(), f.limit);
@@ -119,7 +122,7 @@ impl Worker {
         self.step_planner.places.scratch_at = f.plan.places.get(at).and_then(|p| p.scratch_at).map(|s| f.limit + s);
     }
 
-    /// Frees what the plan keeps no longer; what can still be read is evicted.
+    /// Frees storages that the plan no longer keeps. Storages that may still be read are evicted.
     fn free(&mut self, chain: &[Local]) {
         for &local in chain {
             let Some(id) = self.step_planner.locals.get(local as usize).copied().flatten() else { continue };
@@ -131,7 +134,8 @@ impl Worker {
         }
     }
 
-    /// Runs commands of this step again, if all is there that they need; else whoever needs their results sees to it.
+    /// Recomputes commands of this step if all of their inputs are resident. Otherwise a command that needs their
+    /// results does so.
     fn recompute_planned(&mut self, r: &Recompute) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let (known, limit) = (f.known, f.limit);
@@ -157,7 +161,7 @@ impl Worker {
             };
             let scratch_at = r.scratch_at.map(|at| limit + at);
             let again = ReplayOptions { offsets, in_place, scratch_at, is_planned: true };
-            // A failure is told by the command that needs the result.
+            // A command that needs the result reports the failure.
             if self.rerun_as(recipe, &again).is_err() {
                 return;
             }
@@ -169,20 +173,20 @@ impl Worker {
         self.table[id].recipe.map(|r| r.0)
     }
 
-    /// True if nothing but the plan keeps an input, so that a result may take its bytes.
+    /// True if nothing but the plan keeps an input, so that an output may take its bytes.
     fn is_only_kept(&self, x: &[Input], i: usize) -> bool {
         let Some(s) = x.get(i).map(|s| &self.table[s.storage]) else { return false };
         s.held_by() == HeldBy::Nobody && s.recipe.is_some()
     }
 
-    /// True if an input can be made again and nothing but so many pins holds its bytes, so that a result may take them though
-    /// something may read it later.
+    /// True if an input has a recipe and nothing but so many pins holds its bytes. An output may then take them even if
+    /// a later command reads the input.
     fn may_give(&self, x: &[Input], i: usize, y: &Fact, pins: u32) -> bool {
         let Some(s) = x.get(i).map(|s| &self.table[s.storage]) else { return false };
         s.pins == pins && s.wanted == 0 && s.recipe.is_some() && self.is_whole(x, i, y)
     }
 
-    /// Where the plan places output `j` of the running command.
+    /// The planned offset of output `j` of the running command.
     pub(in crate::eager) fn planned_at(&self, j: usize) -> Option<usize> {
         let Mode::Following(f) = &self.step_planner.mode else { return None };
         let at = self.step_planner.at;
@@ -191,8 +195,9 @@ impl Worker {
         places.at.iter().find(|p| p.0 == local).map(|p| f.limit + p.1)
     }
 
-    /// Has the output take the input that the plan says. Takes a donation back where the plan counts on both, or where its
-    /// input lies at a place of the plan's and the result does not belong there; if there is room.
+    /// Lets the output take the input that the plan says. Otherwise it cancels a donation if the plan counts on both
+    /// storages, or if the input lies at a place of the plan and the output does not belong there. Cancelling requires
+    /// room.
     pub(in crate::eager) fn keep_apart(&mut self, donated_from: &mut [Option<usize>], x: &[Input], y: &[Fact]) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let limit = f.limit;
@@ -207,7 +212,7 @@ impl Worker {
             y_local.iter().map(|l| f.plan.planned.get(*l as usize) == Some(&true)).collect();
         for (j, hold) in donated_from.iter_mut().enumerate() {
             let Some(s) = hold.map(|i| &self.table[x[i].storage]) else { continue };
-            // What is updated in place lies below the plan; what cannot be made again is overwritten where it lies.
+            // A tensor that is updated in place lies below the plan. A leaf is overwritten where it lies.
             if s.start() < limit || (s.recipe.is_none() && is_planned.get(j) == Some(&true)) {
                 continue;
             }
@@ -221,7 +226,7 @@ impl Worker {
         }
     }
 
-    /// Says where the running command's outputs go.
+    /// Sets the places of the running command's outputs.
     pub(in crate::eager) fn place_outputs_as_planned(&mut self, y: &[StorageId]) {
         if matches!(self.step_planner.mode, Mode::Following(_)) {
             let at = (0..y.len()).filter_map(|j| Some((y[j], self.planned_at(j)?)));
@@ -235,7 +240,8 @@ impl Worker {
         self.step_planner.places.scratch_at = None;
     }
 
-    /// A block where the plan says, or for what it does not place, out of its way; `None` if there is no room there.
+    /// A block at the planned place, or outside of the plan's part for a storage that it does not place. `None` without
+    /// room there.
     pub(in crate::eager) fn place_planned(&mut self, id: StorageId, bytes: usize) -> Option<Block> {
         let Mode::Following(f) = &self.step_planner.mode else { return None };
         let limit = f.limit;
@@ -243,7 +249,7 @@ impl Worker {
             Some(&(_, at)) => self.memory.alloc_at(at, bytes, id),
             None => self.memory.alloc_below(limit, bytes, id),
         };
-        self.stats.misplaced += u64::from(block.is_none());
+        self.figures.stats.misplaced += u64::from(block.is_none());
         block
     }
 
@@ -255,7 +261,7 @@ impl Worker {
         }
     }
 
-    /// Lets go of what only a plan keeps, in a copy that follows none.
+    /// Releases storages that only a plan keeps, in a copy of the worker that follows none.
     pub(in crate::eager) fn unpin_all_planned(&mut self) {
         let kept = self.table.storages().filter(|(_, s)| s.pinned_by_plan).map(|(id, _)| id);
         for id in kept.collect::<Vec<_>>() {
@@ -264,14 +270,14 @@ impl Worker {
         }
     }
 
-    /// Lets go of what only a plan keeps.
+    /// Releases storages that only a plan keeps.
     pub(in crate::eager) fn unpin_plan(&mut self) {
         for at in 0..self.step_planner.locals.len() {
             let Some(id) = self.step_planner.locals[at] else { continue };
             if std::mem::take(&mut self.table[id].pinned_by_plan) {
                 self.free_if_unused(id);
             }
-            // What is not there may yet be read.
+            // A copy of a storage that is not resident may yet be read.
             if self.table.storage(id).is_some_and(|s| s.copied.is_some() && s.is_resident()) {
                 self.drop_copy(id);
             }
@@ -280,7 +286,7 @@ impl Worker {
     }
 }
 
-/// What a plan holds no longer when the command at a place runs.
+/// Storages that a plan no longer holds when the command at a place runs.
 fn gone_before(at: usize, plan: &StepPlan, trace: &StepTrace) -> SmallVec<[Local; 8]> {
     let mut gone: SmallVec<[Local; 8]> = SmallVec::new();
     let taken = |event: usize, takes: Option<usize>| takes.map(|i| trace.events[event].done.x[i]);

@@ -1,4 +1,4 @@
-//! Steps that repeat: what the worker records between step marks, and how it sees that a step is one that it knows.
+//! Steps that repeat: the worker's record between step marks, and the recognition of known steps.
 //!
 //! ```text
 //! StepTrace    a step as data: its commands, tensors numbered in the order in which they appear
@@ -10,10 +10,10 @@
 //! StepCache    the steps that were seen, the plans for some of them, and the planner's thread
 //! ```
 //!
-//! While a plan is followed (`follow.rs`) each command is compared with the trace before it runs; at the first difference the
-//! plan is let go and what was the same so far becomes the beginning of a new trace. Deletes are no events: a handle may live a
-//! little longer or shorter in a thread of its own, and nothing but the bytes beside the plan depends on it. A plan says what to
-//! evict and to make again, never what a value is: a wrong one costs time and no bit.
+//! While a plan is followed (`follow.rs`), each command is compared with the trace before it runs. At the first
+//! difference the plan is dropped, and the common part becomes the beginning of a new trace. Deletes are no events:
+//! another thread may hold a handle a little longer or shorter, and only the bytes beside the plan depend on it. A plan
+//! says what to evict and to recompute, and never what a value is. So a wrong plan costs time and changes no bit.
 
 mod cache;
 mod follow;
@@ -39,13 +39,13 @@ use crate::eager::memory::table::{Input, StorageId};
 use crate::eager::worker::Worker;
 use crate::options::Foresight as Planning;
 
-/// After so many steps in a row that were unlike all known ones, recording pauses for as many, then for twice as many.
+/// After so many unknown steps in a row, recording pauses for as many steps, then for twice as many.
 const PATIENCE: u32 = 8;
 
 /// The longest pause, in steps.
 const LONGEST_PAUSE: u32 = 256;
 
-/// What the worker does about the present step.
+/// The planner's mode in the present step.
 #[derive(Default)]
 enum Mode {
     /// Nothing: there is no budget, it does not bind, or something failed.
@@ -62,7 +62,7 @@ struct Followed {
     plan: Rc<StepPlan>,
     /// Other known steps with plans that began alike.
     others: Vec<usize>,
-    /// Where the planned part of the arena begins.
+    /// The start of the planned part of the arena.
     limit: usize,
 }
 
@@ -74,11 +74,11 @@ pub(in crate::eager) struct StepPlanner {
     mode: Mode,
     /// Events of this step so far.
     at: usize,
-    /// One of them needed memory.
+    /// One of the events needed memory.
     has_begun: bool,
     names: FxHashMap<TensorId, Name>,
     next_name: Name,
-    /// Storages of this step; `None` for one that is gone.
+    /// Storages of this step; `None` for one that was removed.
     locals: Vec<Option<StorageId>>,
     about: Vec<LocalBytes>,
     begin: Begin,
@@ -89,7 +89,7 @@ pub(in crate::eager) struct StepPlanner {
     pause: u32,
 }
 
-/// Where the outputs of the running command go, and its scratch memory, as far as that is planned.
+/// The planned places of the running command's outputs, and of its scratch memory.
 #[derive(Default)]
 pub(in crate::eager) struct RunningPlaces {
     /// (storage, offset)
@@ -120,12 +120,12 @@ impl StepPlanner {
         self.planning
     }
 
-    /// The storage of this number in the present step, if it is not gone.
+    /// The storage of this number in the present step, if it still exists.
     pub(in crate::eager) fn storage_of(&self, local: Local) -> Option<StorageId> {
         self.locals.get(local as usize).copied().flatten()
     }
 
-    /// Says where the results of what runs next go; returns what was said before.
+    /// Sets the places of the next results, and returns the former ones.
     pub(in crate::eager) fn replace_places(&mut self, places: RunningPlaces) -> RunningPlaces {
         std::mem::replace(&mut self.places, places)
     }
@@ -134,7 +134,7 @@ impl StepPlanner {
         matches!(self.mode, Mode::Idle)
     }
 
-    /// A storage leaves the table; its key will name another.
+    /// A storage leaves the table. Its key will name another one.
     pub(in crate::eager) fn forget(&mut self, local: Local) {
         if let (Some(l), Some(about)) = (self.locals.get_mut(local as usize), self.about.get_mut(local as usize)) {
             (*l, about.gone_at) = (None, Some(self.at as u32));
@@ -153,7 +153,7 @@ impl StepPlanner {
         self.staging
     }
 
-    /// Staging buffers of so many bytes more, or less.
+    /// Adds so many bytes of staging buffers, or subtracts them.
     pub(in crate::eager) fn stage(&mut self, bytes: isize) {
         self.staging = self.staging.saturating_add_signed(bytes);
         self.staging_most = self.staging_most.max(self.staging);
@@ -161,7 +161,7 @@ impl StepPlanner {
 }
 
 impl Worker {
-    /// An application is about to run.
+    /// An op is about to run.
     pub(in crate::eager) fn before_op(&mut self, a: &Apply) {
         if self.step_planner.is_idle() {
             return;
@@ -197,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// The event of a command on these tensors; `None` if one of them failed.
+    /// The event of a command on these tensors. `None` if one of them failed.
     fn event(&mut self, what: CommandKind, x: &[TensorId]) -> Option<Event> {
         let mut event = Event { what, x: SmallVec::new(), types: SmallVec::new(), done: Outcome::default() };
         for id in x {
@@ -227,11 +227,11 @@ impl Worker {
         s.local
     }
 
-    /// Compares an event with what was foreseen, and does what the plan says comes before it.
+    /// Compares an event with the known step, and performs the plan's actions before it.
     fn before_event(&mut self, event: Event) {
         let is_first = !self.step_planner.has_begun && matches!(event.what, CommandKind::Put | CommandKind::Apply(_));
         if is_first {
-            // What was let go right after the step before is gone by now.
+            // Handles that end right after the previous step are gone by now.
             self.step_planner.has_begun = true;
             self.step_planner.begin.fixed_bytes = self.named_bytes();
             self.choose_plan(&event);
@@ -251,7 +251,7 @@ impl Worker {
         }
     }
 
-    /// Nothing of the step has run yet: of the plans that there are, the first whose step begins like it.
+    /// Nothing of the step has run yet: follows the first plan whose step begins with these events.
     fn choose_plan(&mut self, event: &Event) {
         let Mode::Following(f) = &self.step_planner.mode else { return };
         let at = self.step_planner.at;
@@ -268,7 +268,7 @@ impl Worker {
         }
     }
 
-    /// The step is not the one that is followed: another known one, or a new one that begins alike.
+    /// The step differs from the one that is followed. It is another known step, or a new one with the same beginning.
     fn diverge(&mut self, event: Event) {
         let Mode::Following(f) = std::mem::take(&mut self.step_planner.mode) else { return };
         let at = self.step_planner.at;
@@ -285,12 +285,12 @@ impl Worker {
         // Before anything ran there was nothing to abandon.
         match is_adopted {
             _ if !self.step_planner.has_begun => {}
-            true => self.stats.steps_switched += 1,
-            false => self.stats.steps_abandoned += 1,
+            true => self.figures.stats.steps_switched += 1,
+            false => self.figures.stats.steps_abandoned += 1,
         }
     }
 
-    /// An application has run: what its outputs became.
+    /// An op has run: records its outcome.
     pub(in crate::eager) fn after_op(
         &mut self,
         a: &Apply,
@@ -311,7 +311,7 @@ impl Worker {
         match mode {
             Mode::Idle => {}
             Mode::Following(f) => {
-                // What it takes now; the rest is as it was.
+                // The time is updated. The rest is as it was.
                 if let Some(event) = cache.known[f.known].trace.events.get_mut(at) {
                     event.done.cost_ns = cost_ns;
                 }
@@ -332,17 +332,17 @@ impl Worker {
         }
     }
 
-    /// While a step is recorded, the inputs whose bytes the one output of an op could take.
+    /// While a step is recorded, the inputs whose bytes the only output of an op could take.
     fn overwritable(&self, a: &Apply, x: &[Input]) -> SmallVec<[u8; 2]> {
         let (Mode::Recording(events), [_]) = (&self.step_planner.mode, &a.y[..]) else { return SmallVec::new() };
-        // The facts may have gone into the recipe by now.
+        // The facts may have moved into the recipe by now.
         let Some((dtype, shape)) = events.last().and_then(|e| e.types.last().cloned()) else { return SmallVec::new() };
         let fact = Fact::new(dtype, shape);
         let of_it = self.overwrite(&a.op).iter().filter(|p| p.1 == 0 && p.0 < x.len()).map(|p| p.0);
         of_it.filter(|i| self.is_whole(x, *i, &fact)).filter_map(|i| u8::try_from(i).ok()).collect()
     }
 
-    /// Data was put.
+    /// Data was put: records its storage.
     pub(in crate::eager) fn after_put(&mut self, id: TensorId) {
         if self.step_planner.is_idle() {
             return;
@@ -374,7 +374,7 @@ impl Worker {
     pub(in crate::eager) fn end_of_step(&mut self) {
         let Some(budget) = self.budget.filter(|_| self.step_planner.planning != Planning::Off) else { return };
         if self.step_planner.at == 0 && !self.step_planner.is_idle() {
-            // Nothing lies between two marks.
+            // Two marks with nothing between them are one.
             return;
         }
         let ns = self.launcher.now_ns().saturating_sub(self.step_planner.begin.now_ns);
@@ -384,24 +384,24 @@ impl Worker {
                 self.learn(events, ns);
             }
             Mode::Following(f) if self.step_planner.at == self.step_planner.cache.known[f.known].trace.events.len() => {
-                self.stats.steps_followed += 1;
-                self.stats.planned_step_ns = f.plan.time_ns;
-                self.stats.planned_base_ns = f.plan.base_ns;
-                self.stats.planned_bound_ns = f.plan.bound_ns;
-                self.stats.followed_step_ns = self.op_ns().saturating_sub(self.step_planner.begin.op_ns);
+                self.figures.stats.steps_followed += 1;
+                self.figures.stats.planned_step_ns = f.plan.time_ns;
+                self.figures.stats.planned_base_ns = f.plan.base_ns;
+                self.figures.stats.planned_bound_ns = f.plan.bound_ns;
+                self.figures.stats.followed_step_ns = self.op_ns().saturating_sub(self.step_planner.begin.op_ns);
                 self.step_planner.cache.repeat(f.known, ns);
                 self.step_planner.unknown = 0;
             }
             Mode::Following(f) => {
-                // It ends earlier than the one that it began like.
+                // The step ends earlier than the known one that begins like it.
                 let events = self.step_planner.cache.known[f.known].trace.events[..self.step_planner.at].to_vec();
                 match self.learn(events, ns) {
-                    true => self.stats.steps_switched += 1,
-                    false => self.stats.steps_abandoned += 1,
+                    true => self.figures.stats.steps_switched += 1,
+                    false => self.figures.stats.steps_abandoned += 1,
                 }
             }
         }
-        let evicted = self.stats.evictions != self.step_planner.begin.evictions;
+        let evicted = self.figures.stats.evictions != self.step_planner.begin.evictions;
         self.unpin_plan();
         self.forget_step();
         let (gives_up, spill) = (self.gives_up_spilling(), self.spill_rates());
@@ -410,12 +410,12 @@ impl Worker {
             cache.clear();
         }
         let figures = cache.plan(self.step_planner.planning, budget, spill);
-        self.stats.steps_planned += figures.plans;
-        self.stats.planning_ns += figures.took_ns;
+        self.figures.stats.steps_planned += figures.plans;
+        self.figures.stats.planning_ns += figures.took_ns;
         self.begin_step(evicted);
     }
 
-    /// Notes a step as it was recorded. True if it is a known one.
+    /// Notes a recorded step. True if it is a known one.
     fn learn(&mut self, events: Vec<Event>, ns: u64) -> bool {
         let mut locals = std::mem::take(&mut self.step_planner.about);
         for (about, id) in locals.iter_mut().zip(&self.step_planner.locals) {
@@ -445,13 +445,13 @@ impl Worker {
     }
 
     fn op_ns(&self) -> u64 {
-        self.stats.executed_ns + self.stats.recomputed_ns + self.stats.spill_wait_ns
+        self.figures.stats.executed_ns + self.figures.stats.recomputed_ns + self.figures.stats.spill_wait_ns
     }
 
     fn begin_step(&mut self, is_bound: bool) {
         self.step_planner.begin = Begin {
             now_ns: self.launcher.now_ns(),
-            evictions: self.stats.evictions,
+            evictions: self.figures.stats.evictions,
             op_ns: self.op_ns(),
             fixed_bytes: 0,
         };
@@ -471,15 +471,15 @@ impl Worker {
         named.filter_map(|(_, s)| s.block.as_ref()).map(|b| b.bytes()).sum()
     }
 
-    /// Something failed: what comes now is as if there was no foresight.
+    /// Something failed: the rest of the step runs without a plan.
     pub(in crate::eager) fn abandon(&mut self) {
         if matches!(std::mem::take(&mut self.step_planner.mode), Mode::Following(_)) {
-            self.stats.steps_abandoned += 1;
+            self.figures.stats.steps_abandoned += 1;
             self.unpin_plan();
         }
     }
 
-    /// The budget has changed: nothing that was planned for the old one holds.
+    /// The budget has changed: the plans for the old one no longer hold.
     pub(in crate::eager) fn forget_plans(&mut self) {
         self.abandon();
         self.step_planner.cache.clear();

@@ -1,4 +1,4 @@
-//! A schedule by command: what the worker does before each one, and where results go.
+//! A plan by command: the worker's actions before each one, and the places of its results.
 
 use remat_graph::plan::problem::{Op, SpillRates};
 use remat_graph::plan::schedule::{Schedule, Step};
@@ -8,31 +8,31 @@ use rustc_hash::FxHashMap;
 use super::problem::{StepProblem, name};
 use super::step_trace::{Local, Outcome, StepTrace};
 
-/// What is done before a command.
+/// An action before a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The bytes of these, which are one after the other the same, are free.
+    /// Frees the bytes of these storages. One after the other, they have the same bytes.
     Free(SmallVec<[Local; 2]>),
     Recompute(Recompute),
-    /// Whichever of these has the bytes begins to be copied to the file.
+    /// Begins to copy out the one of these storages that has the bytes.
     Spill(SmallVec<[Local; 2]>),
-    /// Whichever of these was copied begins to be copied back, to this offset.
+    /// Begins to copy back the one of these storages that was copied, to this offset.
     Fetch(SmallVec<[Local; 2]>, usize),
 }
 
-/// Commands whose results are made again.
+/// Commands that are recomputed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recompute {
-    /// In order; each after the first works in place on what the one before made.
+    /// The commands in order. Each after the first works in place on the result of the one before.
     pub(crate) events: SmallVec<[usize; 2]>,
     /// (storage, offset)
     pub(crate) at: SmallVec<[(Local, usize); 2]>,
     pub(crate) scratch_at: Option<usize>,
-    /// The input of the first whose bytes its result takes.
+    /// The input of the first command whose bytes its result takes.
     pub(crate) takes: Option<usize>,
 }
 
-/// Where the results of a command go.
+/// The places of a command's results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     /// (storage, offset)
@@ -40,11 +40,11 @@ pub(crate) struct Places {
     pub(crate) scratch_at: Option<usize>,
     /// The input whose bytes its result takes.
     pub(crate) takes: Option<usize>,
-    /// It works in place on what an operator's command before it made.
+    /// The command works in place on the result of the command before it in its operator.
     pub(crate) in_place: bool,
 }
 
-/// See the module's note. Offsets are relative to where the planned part of the arena begins.
+/// See the module's note. Offsets are relative to the start of the planned part of the arena.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepPlan {
     /// Size of the planned part of the arena.
@@ -53,25 +53,25 @@ pub(crate) struct StepPlan {
     pub(crate) time_ns: u64,
     /// Time of all commands, each once.
     pub(crate) base_ns: u64,
-    /// No plan takes less.
+    /// A lower bound: no plan takes less.
     pub(crate) bound_ns: u64,
-    /// Before each command, and after the last.
+    /// The actions before each command, and after the last.
     pub(crate) before: Vec<Vec<Action>>,
     pub(crate) places: Vec<Places>,
     /// For each storage, whether the plan places it.
     pub(crate) planned: Vec<bool>,
-    /// If something is copied, the rates that the times count on.
+    /// The rates that the times assume, if the plan makes copies.
     pub(crate) spill: Option<SpillRates>,
 }
 
 impl StepPlan {
-    /// Time that recomputation adds, as a share.
+    /// The time that recomputation adds, as a share.
     pub(super) fn overhead(&self) -> f64 {
         self.time_ns as f64 / self.base_ns.max(1) as f64 - 1.0
     }
 
-    /// The plan of a schedule; `None` if that runs commands in another order than the trace's, which a planner that
-    /// keeps the order does not do.
+    /// The plan of a schedule. `None` if the schedule runs commands in another order than the trace. A planner that
+    /// keeps the order does not do that.
     pub(super) fn new(trace: &StepTrace, step_problem: &StepProblem, schedule: &Schedule) -> Option<StepPlan> {
         let n = trace.events.len();
         let mut s = StepPlan {
@@ -128,12 +128,13 @@ impl StepPlan {
     }
 }
 
-/// Offsets of the problem's storages that are there.
+/// Offsets of the problem's resident storages.
 #[derive(Default)]
 struct Resident(FxHashMap<usize, u64>);
 
 impl Resident {
-    /// Places what an operator makes. Returns the storage that it takes over: one that is there, where its output comes to lie.
+    /// Places the outputs of an operator. Returns the storage that an output takes over: a resident one at the output's
+    /// offset.
     fn compute(&mut self, op: &Op, at: &[(usize, u64)]) -> Option<usize> {
         let taken = op.takes.iter().find(|(y, x)| self.0.get(x).is_some_and(|start| at.contains(&(*y, *start))));
         let taken = taken.map(|t| t.1);
@@ -143,10 +144,10 @@ impl Resident {
     }
 }
 
-/// The step's storages by the problem's.
+/// The step's storages for each storage of the problem.
 struct Locals {
     root: FxHashMap<usize, Local>,
-    /// With those that take its bytes over, in order.
+    /// The storages that have its bytes, one after the other.
     chain: FxHashMap<usize, SmallVec<[Local; 2]>>,
 }
 

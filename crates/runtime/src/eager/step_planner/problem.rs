@@ -1,16 +1,17 @@
 //! A step as the planner's problem.
 //!
-//! *Planned* are the storages that the step makes, but for small ones and for parameters that are updated in place. All
-//! others have no bytes in the problem: they lie in a part of the arena of their own, whose size is
-//! [`StepProblem::fixed_bytes`], and stay. Versions of
-//! what was there before count: a parameter that was overwritten cannot be read again.
+//! Storages that the step makes are *planned*, except for small ones and for parameters that are updated in place. All
+//! others have no bytes in the problem. They lie in a part of the arena of their own, of [`StepProblem::fixed_bytes`],
+//! and stay. Versions of storages that existed before the step count: a parameter that was overwritten cannot be read
+//! again.
 //!
-//! What has no recipe, or loses it in the step (gradients that are committed), is made once and stays until it was gone in
-//! the step that was recorded: no plan can free it. An op in place, of a tensor that nothing else reads, is one operator
-//! with the op before it if it reads nothing else that is planned. Where any other could work in place, the planner says
-//! whether it does (`may_take`).
+//! A storage that has no recipe, or loses it in the step (a committed gradient), is made once and stays as long as in
+//! the recorded step: no plan can free it. An op may work in place on a tensor that nothing else reads. It forms one
+//! operator with the op before it, if it reads no other planned storage. Where another op could work in place, the
+//! planner decides (`may_take`).
 //!
-//! Commands that can fail need no word of their own: first executions keep their order, so that no update moves before one.
+//! Commands that can fail need no rule of their own: first runs keep their order, so no update moves before such a
+//! command.
 
 use remat_graph::plan::problem::{Bytes, OpSpec, OutputSpec, Problem, Spec, SpillRates};
 use remat_types::{Result, SmallVec};
@@ -20,24 +21,24 @@ use super::step_trace::{CommandKind, Event, Local, Outcome, StepTrace};
 use remat_device::Alignment;
 use remat_device::spill::alignment;
 
-/// Storages of no more than this part of the budget, or than so many bytes, are not worth a decision.
+/// Storages of at most this part of the budget, or of at most so many bytes, are not worth a decision.
 const SMALL_SHARE: usize = 16_384;
 const SMALL_BYTES: usize = 256;
 
 /// The planner's operator for one command or several.
 pub(super) struct Part {
-    /// Commands, in order; each after the first works in place on what the one before made.
+    /// The commands in order. Each after the first works in place on the result of the one before.
     pub(super) events: SmallVec<[usize; 2]>,
 }
 
 /// See the module's note.
 pub(super) struct StepProblem {
     pub(super) problem: Problem,
-    /// For each operator of the problem.
+    /// The commands of each operator of the problem.
     pub(super) parts: Vec<Part>,
-    /// For each planned storage, the one whose bytes it has: itself, or what it took over.
+    /// For each planned storage, the storage whose bytes it has: itself, or the one that it took over.
     pub(super) root: Vec<Option<Local>>,
-    /// Bytes beside what is planned.
+    /// Bytes outside the planned part.
     pub(super) fixed_bytes: usize,
     /// Time of the commands that are in no operator.
     pub(super) other_ns: u64,
@@ -48,7 +49,7 @@ pub(super) fn name(local: Local) -> String {
     format!("s{local}")
 }
 
-/// States the problem of a trace under a budget, with these rates of spilling. Errors: those of [`Problem::new`], which a
+/// The problem of a trace under a budget, with these rates of spilling. Errors: those of [`Problem::new`], which a
 /// trace cannot cause.
 pub(super) fn to_problem(trace: &StepTrace, budget: usize, spill: SpillRates) -> Result<StepProblem> {
     let mut b = Builder::new(trace, (budget / SMALL_SHARE).max(SMALL_BYTES));
@@ -62,14 +63,14 @@ struct Builder<'t> {
     trace: &'t StepTrace,
     small: usize,
     planned: Vec<bool>,
-    /// How many inputs of commands each storage is.
+    /// For each storage, the number of commands' inputs that it is.
     reads: Vec<u32>,
-    /// Storages without a recipe that are gone before each event.
+    /// For each event, the storages that were removed before it.
     gone: FxHashMap<u32, Vec<Local>>,
     root: Vec<Option<Local>>,
-    /// The present version of carried storages that the step overwrites.
+    /// The present version of storages from before the step that the step overwrites.
     version: FxHashMap<Local, String>,
-    /// It has no recipe, or none to the end.
+    /// Whether the storage has no recipe, or loses it.
     is_leaf: Vec<bool>,
     /// Whether an operator reads it.
     is_read: Vec<bool>,
@@ -130,7 +131,7 @@ impl<'t> Builder<'t> {
         self.planned[l as usize]
     }
 
-    /// A leaf stays until it is gone: as if something read it then.
+    /// Keeps a leaf until it is removed, as if something read it then.
     fn keep_leaves(&mut self, i: usize) {
         let gone = self.gone.remove(&(i as u32)).unwrap_or_default();
         let is_leaf = |l: &Local| self.is_leaf[*l as usize];
@@ -146,7 +147,7 @@ impl<'t> Builder<'t> {
         self.keep_leaves(i);
         let e = &self.trace.events[i];
         let d = &e.done;
-        // A view makes nothing, and a commit is known from what lost its recipe.
+        // A view makes nothing. Commits show in the storages that lost their recipes.
         let is_view = d.y.iter().all(|y| d.x.contains(y)) && !d.y.is_empty();
         if is_view || e.what == CommandKind::Commit {
             return;
@@ -162,7 +163,7 @@ impl<'t> Builder<'t> {
         if !d.x.iter().chain(&d.y).any(is_planned) && d.scratch_bytes <= self.small && !ends_a_version {
             self.other_scratch = self.other_scratch.max(d.scratch_bytes);
             self.other_ns += d.cost_ns;
-            // No operator made the version before and none makes this one, but one may read it.
+            // No operator makes this version or the one before it, but one may read it.
             let versions = self.overwrite(i, d);
             self.values.extend(versions.into_iter().map(|(_, new)| (new, 0)));
             return;
@@ -172,7 +173,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// True if the command works in place on what the last operator made, and is a part of it from now on.
+    /// True if the command works in place on a result of the last operator. It is a part of that operator then.
     fn continues(&mut self, i: usize, e: &Event) -> bool {
         let d = &e.done;
         let ([y], [Some(h)]) = (&d.y[..], &d.donated_from[..]) else { return false };
@@ -183,7 +184,7 @@ impl<'t> Builder<'t> {
             return false;
         }
         let Some(root) = self.root[x as usize].map(name) else { return false };
-        // What it reads beside would have to be there together with what the operator reads, which may lie where its output does.
+        // Its other inputs would have to be resident beside the operator's inputs, which may lie where the output does.
         let is_beside = |l: &Local| self.is_planned(*l) && self.root[*l as usize].map(name).is_some_and(|n| n != root);
         if d.x.iter().any(is_beside) {
             return false;
@@ -220,7 +221,7 @@ impl<'t> Builder<'t> {
             if !self.is_planned(y) {
                 continue;
             }
-            // What cannot be made again anyway is overwritten where it lies.
+            // A leaf is overwritten where it lies.
             let over = hold.map(|h| d.x[usize::from(h)]).filter(|x| self.is_planned(*x) && self.is_leaf[*x as usize]);
             let about = &self.trace.locals[y as usize];
             let bytes = match over.and_then(|x| Some((x, self.root[x as usize]?, self.readable(x)?))) {
@@ -260,7 +261,7 @@ impl<'t> Builder<'t> {
         self.parts.push(Part { events: SmallVec::from_slice(&[i]) });
     }
 
-    /// Bytes of an output's own, or of an input that it may take over.
+    /// The bytes of an output: its own, or those of an input that it may take over.
     fn own(&self, d: &Outcome, bytes: usize) -> Bytes {
         let x = d.may_take.iter().map(|i| d.x[usize::from(*i)]);
         let fits = |x: &Local| self.is_planned(*x) && !self.is_leaf[*x as usize];
@@ -271,17 +272,17 @@ impl<'t> Builder<'t> {
         if of.is_empty() { Bytes::Own(bytes as u64) } else { Bytes::OwnOr(bytes as u64, of) }
     }
 
-    /// How the problem calls what a storage holds now, if it knows it.
+    /// The problem's name for the present content of a storage, if the problem has it.
     fn readable(&self, l: Local) -> Option<String> {
         self.version.get(&l).cloned().or_else(|| self.root[l as usize].map(name))
     }
 
-    /// New versions of what was there before the step: (old, new), by name.
+    /// New versions of storages from before the step: (old, new), by name.
     fn overwrite(&mut self, i: usize, d: &Outcome) -> Vec<(String, String)> {
         let mut versions = Vec::new();
         for (&y, hold) in d.y.iter().zip(&d.donated_from) {
             let Some(x) = hold.map(|h| d.x[h as usize]).filter(|x| !self.is_planned(*x)) else { continue };
-            // CachedStep to the problem from its first reader on.
+            // Known to the problem from its first reader on.
             let Some(old) = self.version.get(&x).cloned() else { continue };
             let new = format!("v{y} after {i}");
             self.version.insert(y, new.clone());

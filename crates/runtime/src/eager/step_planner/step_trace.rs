@@ -1,4 +1,4 @@
-//! A step as data, so that it can be compared with the next.
+//! A step as data, for comparison with the next.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,16 +7,16 @@ use remat_ops::OpRef;
 use remat_types::{DType, Shape, SmallVec};
 use rustc_hash::FxHasher;
 
-/// A tensor of a step: the how-manieth that appears in it.
+/// A tensor of a step, numbered by its first appearance.
 pub(crate) type Name = u32;
 
-/// A storage of a step, numbered likewise.
+/// A storage of a step, numbered in the same way.
 pub(crate) type Local = u32;
 
-/// No storage of the step.
+/// A storage that is not of the step.
 pub(crate) const NO_LOCAL: Local = Local::MAX;
 
-/// What was asked.
+/// The kind of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CommandKind {
     Put,
@@ -25,17 +25,17 @@ pub(crate) enum CommandKind {
     Fetch,
 }
 
-/// A command of a step. Two are equal if they ask for the same of the same tensors; what they came to does not count.
+/// A command of a step. Two are equal if they request the same of the same tensors. Their outcomes do not count.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) what: CommandKind,
     pub(crate) x: SmallVec<[Name; 4]>,
-    /// Types of the tensors that appear with this command: those from before the step, and then what it makes.
+    /// Types of the tensors that first appear with this command: inputs from before the step, then its outputs.
     pub(crate) types: SmallVec<[(DType, Shape); 2]>,
     pub(crate) done: Outcome,
 }
 
-/// What a command came to.
+/// The outcome of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Storages of the inputs and of the outputs.
@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
     pub(crate) y: SmallVec<[Local; 2]>,
     /// For each output, the input whose bytes it took.
     pub(crate) donated_from: SmallVec<[Option<u8>; 2]>,
-    /// The inputs whose bytes its one output could take, if they went.
+    /// The inputs whose bytes its only output could take, if they died.
     pub(crate) may_take: SmallVec<[u8; 2]>,
     pub(crate) cost_ns: u64,
     /// Workspace and copies of strided inputs.
@@ -73,18 +73,18 @@ impl Hash for Event {
     }
 }
 
-/// What is known of a storage of a step.
+/// The properties of a storage of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalBytes {
     /// Padded.
     pub(crate) bytes: usize,
-    /// It was there before the step.
+    /// It existed before the step.
     pub(crate) is_carried: bool,
     /// A tensor names it when the step ends.
     pub(crate) outlives: bool,
-    /// It lost its recipe, so that it had to stay while anything needed it.
+    /// It lost its recipe, so it had to stay while anything needed it.
     pub(crate) lost_recipe: bool,
-    /// The event before which it was gone, if the step outlived it.
+    /// The event before which it was removed, if that happened in the step.
     pub(crate) gone_at: Option<u32>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct LocalBytes {
 pub(crate) struct StepTrace {
     pub(crate) events: Vec<Event>,
     pub(crate) locals: Vec<LocalBytes>,
-    /// Bytes that tensors named when the step began, and the most of staging meanwhile.
+    /// Bytes of named storages when the step began, and the most staging bytes during it.
     pub(crate) fixed_bytes: usize,
     pub(crate) staging_bytes: usize,
     /// The multiple at which storages lie.
@@ -101,7 +101,7 @@ pub(crate) struct StepTrace {
 }
 
 impl StepTrace {
-    /// Finds candidates; equality decides.
+    /// The hash finds candidates, and equality decides.
     pub(crate) fn hash(&self) -> u64 {
         let mut h = FxHasher::default();
         self.events.hash(&mut h);

@@ -74,7 +74,7 @@ fn an_op_in_place_is_one_operator_with_the_one_before_unless_something_else_read
     };
     assert_eq!(parts(&trace(&[(0, false), (1, true), (2, true)])), [vec![0, 1, 2]]);
     assert_eq!(parts(&trace(&[(0, false), (1, false), (1, true)])), [vec![0], vec![1], vec![2]]);
-    // Between the two runs another op: what it makes is planned, so it has its place in the order.
+    // Between the two runs comes another op. Its output is planned, so it has its place in the order.
     assert_eq!(parts(&trace(&[(0, false), (0, false), (1, true)])), [vec![0], vec![1], vec![2]]);
 }
 
@@ -108,7 +108,7 @@ fn a_state_that_the_step_overwrites_cannot_be_read_in_its_old_version_again() {
 
 #[test]
 fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
-    // A counter is counted up in place, and then read by something large: AdamW's step.
+    // A counter is incremented in place, and then read by a large op: AdamW's step.
     let mut t = trace(&[(0, true), (1, false), (2, false)]);
     (t.locals[0].bytes, t.locals[1].bytes) = (64, 64);
     let step_problem = to_problem(&t, 1 << 20, NO_DISK).expect("valid");
@@ -116,7 +116,7 @@ fn a_small_state_that_no_operator_overwrites_can_be_read_by_one() {
     assert_eq!(step_problem.problem.ops()[0].inputs.len(), 1, "it reads the counter");
 }
 
-/// Does what a plan says: what is read is there, and no more than the arena holds.
+/// Acts out a plan: every storage that is read is resident, and no more is resident than the arena holds.
 fn replay_by_hand(t: &StepTrace, plan: &StepPlan) {
     let mut resident = vec![false; t.locals.len()];
     resident[0] = true;
@@ -162,10 +162,10 @@ fn a_step_seen_twice_is_planned_within_the_budget_and_every_action_has_its_place
 
 #[test]
 fn a_result_takes_the_bytes_of_what_is_made_again_later() {
-    // Every result could work in place, though all are read once more.
+    // Every result could work in place, though all results are read once more.
     let mut t = there_and_back(12);
     t.events.iter_mut().for_each(|e| e.done.may_take = SmallVec::from_slice(&[0]));
-    // What is carried is no plan's to give away.
+    // A plan may not give a carried storage away.
     assert!(to_problem(&t, 1 << 20, NO_DISK).expect("valid").problem.ops()[0].takes.is_empty());
     let plain = there_and_back(12);
     let plan = |t: &StepTrace, budget: usize| {
@@ -177,7 +177,7 @@ fn a_result_takes_the_bytes_of_what_is_made_again_later() {
         let at = cache.candidates().first().copied()?;
         cache.known[at].plan.clone()
     };
-    // Input and result at once are two units; one is enough where the result lies in it.
+    // Input and result at once take two units. One suffices if the result lies in the input.
     let (plan, without) = (plan(&t, 4 * UNIT).expect("planned"), plan(&plain, 4 * UNIT).expect("planned"));
     assert!(plan.time_ns < without.time_ns, "{} ns, {} ns without", plan.time_ns, without.time_ns);
     let first = plan.places.iter().filter(|p| p.takes == Some(0)).count();
@@ -201,7 +201,8 @@ fn a_step_is_taken_for_the_one_that_came_next_most_often_and_then_for_the_one_us
         cache.learn(steps[i].clone(), 1000);
     }
     let at = |t: &StepTrace| cache.known.iter().position(|k| k.trace.events == t.events).expect("known");
-    // After the first came the second three times and the third twice, and that last. Itself came once, long ago.
+    // The second step came after the first three times, and the third twice, most recently. The first came after itself
+    // once, long ago.
     assert_eq!(cache.candidates(), [1, 2, 0, 3].map(|i| at(&steps[i])));
 }
 

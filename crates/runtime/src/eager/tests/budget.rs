@@ -73,7 +73,7 @@ fn an_infeasible_budget_names_op_bytes_and_holders_and_the_least_that_works() {
 
 #[test]
 fn recomputation_that_does_not_fit_says_what_would() {
-    // d = a + c with b = exp a, c = tanh b: bringing c back takes b and c beside the pinned a.
+    // d = a + c with b = exp a, c = tanh b: recomputing c takes b and c beside the pinned a.
     let run = |bytes: usize| {
         let c = cpu(budget(bytes));
         let x = unit(&c);
@@ -107,9 +107,9 @@ fn what_recomputation_takes_counts_every_byte_once_and_no_other_command() {
     let c = cpu(recording());
     let x = unit(&c);
     let a = tanh(&c, &x);
-    // Bringing s back takes the pinned a, s and a workspace, beside the leaf x: four units.
+    // Recomputing s takes the pinned a, s and a workspace, beside the leaf x: four units.
     let s = apply1(&c, Probe(Mode::Workspace), [a.clone()]);
-    // An earlier command that took more is no reason to ask for more.
+    // An earlier command that took more is no reason to require more.
     let wide = put(&c, &ramp(UNIT));
     drop(add(&c, &wide, &wide));
     drop(wide);
@@ -311,7 +311,7 @@ fn what_can_go_is_found_among_thousands_that_cannot() {
     let w = c.put_as(&ramp(large / 4), Kind::Parameter).expect("open");
     let first = tanh(&c, &w);
     let want = value(&c, &first);
-    // A decision sees a third of them, another one each time; the one result is in the first.
+    // A decision sees a third of them, a different third each time. The only result is in the first third.
     for _ in 0..4 {
         let second = exp(&c, &w);
         c.sync().expect("the first goes");
@@ -328,7 +328,7 @@ fn what_could_not_be_made_again_stays() {
     for policy in [PolicyKind::Window, PolicyKind::Dtr] {
         let c = cpu(DeviceOptions { policy, ..budget(5 * UNIT) });
         let x = unit(&c);
-        // The cheapest, and idle the longest; with its workspace it takes two units beside leaves.
+        // The cheapest result, and idle the longest. With its workspace it takes two units beside leaves.
         let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
         let mut z = tanh(&c, &x);
         for _ in 0..16 {
@@ -356,7 +356,7 @@ fn an_update_keeps_the_loss_and_not_what_it_happens_to_find_on_the_way_to_it() {
     let loss = apply1(&c, sum, [h.clone()]);
     let want = value(&c, &loss);
     c.drop_value(&loss).expect("open");
-    // It stays, since the loss is made of it.
+    // Its storage stays, since the loss depends on it.
     drop(h);
     let needs = [(g.id(), Kind::Gradient)];
     let sub = remat_ops::pointwise::Binary { f: remat_ops::pointwise::BinaryFn::Sub };
@@ -372,7 +372,7 @@ fn an_update_keeps_the_loss_and_not_what_it_happens_to_find_on_the_way_to_it() {
 fn what_is_out_of_reach_when_memory_gets_short_stays() {
     let c = cpu(budget(5 * UNIT));
     let x = unit(&c);
-    // With its workspace it takes two units beside leaves, and soon there is one.
+    // With its workspace it takes two units beside leaves, and soon only one is left.
     let y = apply1(&c, Probe(Mode::Workspace), [x.clone()]);
     let more = [unit(&c), unit(&c), unit(&c)];
     c.sync().expect("fits");
@@ -411,7 +411,7 @@ fn what_gets_out_of_reach_is_made_again_before_leaves_grow() {
 
 #[test]
 fn a_command_that_would_take_too_much_work_is_refused_by_count_and_says_so() {
-    // A read of the first results again and again, in room for three of them.
+    // Reads the first results again and again, with room for three of them.
     let run = |recompute_limit: u32| {
         let c = cpu(DeviceOptions { recompute_limit, ..budget(3 * UNIT) });
         let all = chain(&c, 40);
@@ -422,7 +422,7 @@ fn a_command_that_would_take_too_much_work_is_refused_by_count_and_says_so() {
     assert_eq!(read.expect("as much as it takes"), 41);
     let (asked, again) = (40 + 41, stats.recomputed_ops);
     assert!(again > 4 * asked, "{again} of {asked}");
-    // In three limits in all it would run.
+    // It would run within three limits in all.
     let (read, stats) = run(4);
     let e = read.expect_err("too much work");
     let s = e.shortfall().expect("a budget error");
@@ -435,7 +435,7 @@ fn a_command_that_would_take_too_much_work_is_refused_by_count_and_says_so() {
 
 #[test]
 fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
-    // Backwards through a chain: what is read is made again.
+    // Reads a chain backwards, so each result that is read is recomputed.
     let read_back = |device: &Device| {
         let c = &device.channel();
         let all = chain(c, 20);
@@ -452,7 +452,7 @@ fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
     runs(found.bytes).expect("it was found to suffice");
     assert_eq!(runs(found.refused_bytes).expect_err("it was refused").kind(), ErrorKind::Budget);
 
-    // Of 40 operators, few run again.
+    // Of 40 operators, few are recomputed.
     let times = |times: f64| smallest_budget_within(&options, times, read_back);
     let again = |bytes: usize| {
         let device = Device::dry(DeviceOptions::with_budget(bytes)).expect("a device");
@@ -467,7 +467,7 @@ fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
     assert_eq!(times(f64::NAN).expect_err("no number").kind(), ErrorKind::Value);
     assert_eq!(times(0.5).expect_err("below 1").kind(), ErrorKind::Value);
 
-    // A run that records keeps each unit that was put, and the chain of sums; one without a budget does not.
+    // A run that records keeps each unit that was put, and the chain of sums. A run without a budget does not.
     let sums = |device: &Device| {
         let c = &device.channel();
         let mut sum = unit(c);
@@ -487,7 +487,7 @@ fn dry_runs_find_the_smallest_budget_and_the_largest_batch() {
             c.sync()
         })
     };
-    // An input, which is a leaf, and a result.
+    // A batch takes an input, which is a leaf, and a result.
     assert_eq!(batches(14 * UNIT, 1000).expect("it runs"), Some(7));
     assert_eq!(batches(14 * UNIT, 5).expect("it runs"), Some(5));
     assert_eq!(batches(14 * UNIT, 7).expect("it runs"), Some(7));

@@ -1,4 +1,4 @@
-//! What a caller sees of an asynchronous channel.
+//! The behaviour of an asynchronous channel as a caller sees it.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ fn views_share_their_storage_and_read_the_right_elements() {
     assert_eq!(c.stats().expect("open").storages, 1);
     drop(x);
     assert_eq!(value(&c, &t), [1., 4., 2., 5., 3., 6.]);
-    // Increment asks for contiguous inputs.
+    // Increment requires contiguous inputs.
     let y = apply1(&c, Probe(Mode::Increment), [t.clone()]);
     assert_eq!(value(&c, &y), [2., 5., 3., 6., 4., 7.]);
     assert_eq!(value(&c, &t), [1., 4., 2., 5., 3., 6.]);
@@ -52,7 +52,7 @@ fn a_full_queue_holds_its_producer_back_but_never_a_drop() {
     let c = cpu(DeviceOptions { queue_capacity: 4, ..recording() });
     let x = put(&c, &ramp(4));
     let hold = c.pause().expect("open");
-    // The worker sits in Pause; whatever comes now stays in the queue.
+    // The worker waits in Pause, so later commands stay in the queue.
     let started = Instant::now();
     std::thread::scope(|s| {
         let handles = s.spawn(|| (0..50).map(|_| tanh(&c, &x)).collect::<Vec<_>>());
@@ -289,7 +289,7 @@ fn an_empty_tensor_needs_no_bytes() {
     c.verify().expect("consistent");
 }
 
-/// Bytes that are there for others while they are written.
+/// Bytes that others can read while they are written.
 #[derive(Clone, Default)]
 struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -343,7 +343,7 @@ fn a_trace_that_is_written_while_it_is_recorded_has_the_events_of_one_that_is_ke
         assert_eq!(count(&written, ph), count(&kept, ph), "events of {ph}");
     }
     assert_eq!(written["otherData"], kept["otherData"]);
-    // what could not be written is told at the end
+    // a failed write is reported at the end
     c.start_trace_to(Box::new(Full)).expect("open");
     run(&c);
     assert_eq!(c.stop_trace().expect_err("a full disk").kind(), ErrorKind::Io);

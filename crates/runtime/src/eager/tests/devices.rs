@@ -42,7 +42,7 @@ fn devices_that_copy_from_each_other_never_wait_in_a_circle() {
         let (p, q) = (add(&a, &x, &y_on_a), add(&b, &y, &x_on_b));
         assert_eq!(value(&a, &p), value(&b, &q));
     }
-    // Both are dropped while copies are under way.
+    // Both are dropped while copies are in flight.
     let (x, y) = (put(&a, &ramp(8)), put(&b, &ramp(8)));
     let _ = (a.copy_from(&y).expect("open"), b.copy_from(&x).expect("open"));
 }
@@ -112,7 +112,7 @@ fn without_waits_the_detector_fires() {
     let c = &channels;
     let x = put(&c[0], &ramp(1 << 16));
     let y = tanh(&c[1], &x);
-    // Whatever came out is wrong or refused: only the finding counts.
+    // The result is wrong or refused. The test counts only the finding.
     let _ = c[0].value(&exp(&c[2], &y));
     assert!(log.races().iter().any(|r| r.contains("nothing orders")), "{:?}", log.races());
 }

@@ -1,4 +1,4 @@
-//! Errors: reported once, with the op and the place; nothing is lost.
+//! Errors: each is reported once, with the op and the place, and nothing is lost.
 
 use remat_emulated::EmulatedOptions;
 use remat_types::{ErrorKind, SmallVec, smallvec};
@@ -140,7 +140,7 @@ fn a_version_that_a_broken_kernel_tore_is_lost_and_not_passed_off_as_the_old_one
         assert_eq!((e.kind(), e.op()), (ErrorKind::Internal, Some("probe")), "{c:?}: {e}");
         c.sync().expect("it was reported");
         c.step_mark().expect("open");
-        // With another handle on it the update is not in place, and the old version stays.
+        // With another handle on the input the update is not in place, and the old version stays.
         let w = put(&c, &ramp(64));
         let kept = w.clone();
         let new = c.update(Probe(Mode::TearInPlace), smallvec![w], &[Some(0)]).expect("queued").remove(0);
@@ -206,7 +206,8 @@ fn an_update_that_the_budget_refuses_keeps_the_old_version() {
     let w = c.put_as(&ramp(1024), Kind::Parameter).expect("open");
     let kept = w.clone();
     let staged = c.charge(2 * 4096, "loader").expect("fits");
-    // Not in place, for `kept` lives: the output takes the last page and the workspace finds none.
+    // The update is not in place, since `kept` lives. The output takes the last page, and no room is left for the
+    // workspace.
     let new = c.update(Probe(Mode::Workspace), smallvec![w], &[Some(0)]).expect("queued").remove(0);
     let e = c.value(&new).expect_err("the budget is too small");
     assert_eq!(e.kind(), ErrorKind::Budget);
@@ -232,7 +233,7 @@ fn a_failure_that_was_handled_holds_nothing_back() {
 #[test]
 fn what_another_thread_has_failed_at_holds_nothing_back_and_is_told_to_that_thread_or_by_a_sync() {
     for is_told in [true, false] {
-        // An accelerator's failures have no thread.
+        // On the CPU alone: the failures of an accelerator have no thread.
         let c = cpu(recording());
         let (x, v) = (put(&c, &ramp(64)), put(&c, &ramp(32)));
         let old = value(&c, &v);
@@ -285,11 +286,11 @@ fn a_step_that_was_not_taken_is_told_with_its_number_at_the_next_mark() {
             drop(apply1(&c, Probe(Mode::Fail), [w.clone()]));
         }
         w = c.group(&[], || Ok(c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)])?.remove(0))).expect("queued");
-        // The mark of a step waits for it if something failed by then; that of the next one always does.
+        // The mark of a step waits for the step if a failure is known by then. The mark of the next step always waits.
         let told = c.step_mark();
         match step {
             3 if told.is_ok() => continue,
-            // Step 4 begins with the old version; before anybody was told, it would build on a failure.
+            // Step 4 begins with the old version. Before the report it would build on a failure.
             3 => taken = 3.0,
             4 if told.is_ok() => continue,
             4 => {}
@@ -331,7 +332,7 @@ fn a_group_happens_as_a_whole_or_not_at_all() {
         let (old_u, old_v) = (value(&c, &u), value(&c, &v));
         let bad = apply1(&c, Probe(Mode::Fail), [bad]);
         if was_told {
-            // what is needed and has failed holds back, though nobody has to be told of it any more
+            // a failed input holds the update back, although no call needs to report the failure any more
             c.value(&bad).expect_err("it failed");
         }
         let failed = c.group(&[(bad.id(), Kind::Gradient)], || {
@@ -344,7 +345,7 @@ fn a_group_happens_as_a_whole_or_not_at_all() {
         let told = [&u, &v].into_iter().filter(|h| c.value(h).is_err()).count();
         assert_eq!(told, 1, "{c:?} {was_told}: once");
         assert_eq!((value(&c, &u), value(&c, &v)), (old_u.clone(), old_v.clone()), "{c:?}");
-        // What the caller gives up falls back as well, and the caller alone is told.
+        // Updates of a function that fails fall back as well, and only its caller is told.
         let mut kept = None;
         let given_up = c.group(&[], || {
             kept = Some(c.update(Probe(Mode::Increment), smallvec![u], &[Some(0)])?.remove(0));
@@ -369,7 +370,7 @@ fn what_reads_the_result_of_a_failed_step_is_told_before_the_program_goes_on_wit
             c.group(&[(bad.id(), Kind::Gradient)], update).expect("queued")
         };
         let w = step(w);
-        // An op, a view of its result, and a second group, all before anybody was told.
+        // An op, a view of its result, and a second group, all before the failure is reported.
         let computed = exp(&c, &w);
         let seen = apply1(&c, remat_ops::shape::Reshape { shape: [8, 8].into() }, [w.clone()]);
         let w = step(w);
@@ -418,9 +419,9 @@ fn a_step_that_failed_on_a_device_of_its_own_pace_is_undone_however_late_the_hos
         for step in 1..=8 {
             let x = exp(&c, &put(&c, &ramp(16)));
             if step == 4 {
-                // nothing that is updated is made of it
+                // no updated value depends on it
                 drop(apply1(&c, Probe(Mode::Fail), [x.clone()]));
-                // who else holds a version keeps it from being updated in place
+                // another handle on a version keeps it from being updated in place
                 held = Some(v.clone());
             }
             (u, v) = c
@@ -431,7 +432,7 @@ fn a_step_that_failed_on_a_device_of_its_own_pace_is_undone_however_late_the_hos
                     Ok((update(u)?, update(v)?))
                 })
                 .expect("queued");
-            // the host may have heard by now or not
+            // by now the host may know of the failure or not
             if let Err(e) = c.step_mark() {
                 assert!(e.message().contains("step 4 was not taken"), "{e}");
             }

@@ -1,4 +1,4 @@
-//! Steps that repeat run as planned, with the same bits, and whatever is different about a step ends the plan for it.
+//! Steps that repeat run as planned, with the same bits. Any difference in a step ends the plan for that step.
 
 use remat_ops::reduce::{Reduce, ReduceFn};
 use remat_ops::shape::Permute;
@@ -14,12 +14,12 @@ use remat_ops::pointwise::{Binary, BinaryFn, Unary, UnaryFn};
 
 const LAYERS: usize = 10;
 const WIDTH: usize = 32;
-/// Rows of a batch: activations are what the memory goes to.
+/// Rows of a batch: activations take most of the memory.
 const ROWS: usize = 256;
 /// The number of the op that is made to fail.
 const FRAGILE: u8 = 3;
 
-/// What is different about a step.
+/// The difference of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Plain,
@@ -42,7 +42,7 @@ fn data(rows: usize, columns: usize, scale: f32, seed: usize) -> HostTensor {
 pub(super) struct Net {
     pub(super) c: Channel,
     weights: Vec<Handle>,
-    /// Of the step before: it is alive when the next begins.
+    /// The loss of the previous step: it is alive when the next begins.
     loss: Option<Handle>,
     steps: usize,
 }
@@ -68,7 +68,7 @@ impl Net {
             let z = matmul(&c, &x, w);
             let is_fragile = kind == Step::Fragile && i == LAYERS / 2;
             let z = if is_fragile { apply1(&c, Probe(Mode::Until(FRAGILE)), [z]) } else { z };
-            // bounded, so that no loss becomes one that equals nothing
+            // bounded, so that no loss becomes NaN, which equals nothing
             let f = if kind == Step::Branch && i == LAYERS / 2 { UnaryFn::Sigmoid } else { UnaryFn::Tanh };
             let y = apply1(&c, Unary { f }, [z.clone()]);
             drop(z);
@@ -89,7 +89,7 @@ impl Net {
             let dw = tanh(&c, &matmul(&c, &transposed(x), &d));
             dy = tanh(&c, &apply1(&c, remat_ops::linalg::MatMul {}, [d, transposed(w.clone())]));
             c.commit(&dw, Kind::Gradient)?;
-            // The last handle goes with the call: the update is in place.
+            // The last handle ends with the call: the update is in place.
             let old = std::mem::replace(w, dw.clone());
             let x: SmallVec<[Handle; 4]> = smallvec![old, dw];
             *w = c.update(Binary { f: BinaryFn::Sub }, x, &[Some(0)])?.remove(0);
@@ -148,7 +148,7 @@ fn compare(steps: &[Step], percent: usize) -> Stats {
 fn a_step_that_repeats_is_planned_once_and_then_followed_with_the_same_bits() {
     for percent in [80, 70, 60] {
         let s = compare(&[Step::Plain; 8], percent);
-        // The first step makes its caches, two more are seen alike.
+        // The first step makes its caches. The next two are alike.
         assert_eq!((s.steps_planned, s.steps_abandoned), (1, 0), "{percent} %: {s:?}");
         assert!(s.steps_followed >= 4, "{percent} %: {s:?}");
         assert_eq!(s.misplaced, 0, "{percent} %: every block lies where it was planned: {s:?}");
@@ -173,7 +173,7 @@ fn a_followed_step_asks_no_policy() {
         (again(planned(budget)), again(DeviceOptions { foresight: Foresight::Off, ..planned(budget) }));
     assert_eq!((with.steps_followed, without.steps_followed), (2, 0));
     assert!(with.policy_ns == 0 && without.policy_ns > 0, "{with:?}");
-    // how much less it recomputes is compared where times are given (`simulation/tests.rs`): here both measure their own
+    // `simulation/tests.rs` compares how much less it recomputes, with given times: here both measure their own
     assert!(with.recomputed_ops > 0 && without.recomputed_ops > 0, "{with:?} {without:?}");
 }
 
@@ -183,7 +183,7 @@ fn another_shape_or_branch_ends_the_plan_and_is_learnt() {
         let mut steps = vec![Step::Plain; 6];
         steps.extend([other, Step::Plain, Step::Plain]);
         let s = compare(&steps, 60);
-        // Other data is seen before anything was done for the plan.
+        // The difference of the data shows before the plan has acted.
         assert_eq!(s.steps_abandoned, u64::from(other != Step::Small), "{other:?}: {s:?}");
         assert!(s.steps_followed >= 4, "{other:?}: {s:?}");
     }
@@ -195,7 +195,7 @@ fn steps_that_alternate_keep_a_plan_each() {
         let steps: Vec<Step> = (0..16).map(|i| if i % 2 == 0 { Step::Plain } else { other }).collect();
         let s = compare(&steps, 60);
         assert_eq!(s.steps_planned, 2, "{other:?}: {s:?}");
-        // Once both are planned, the one that comes next is expected.
+        // Once both are planned, the successor is expected.
         assert!(s.steps_followed >= 7 && s.steps_abandoned + s.steps_switched <= 3, "{other:?}: {s:?}");
     }
 }
@@ -216,10 +216,10 @@ fn a_branch_that_is_known_takes_over_in_the_middle_and_the_step_goes_on_as_plann
         let last = net.losses(&steps[known..]);
         let s = net.stats();
         assert!(first == want[..known] && last == want[known..], "{other:?}");
-        // One that ends early is known for what it is when it ends, and began as both.
+        // A step that ends early is recognized when it ends. It began like both.
         let followed = if other == Step::Branch { 2 } else { 1 };
         let figures = (s.steps_switched - before.steps_switched, s.steps_followed - before.steps_followed);
-        // Before, `other` came after itself: it is expected where `Plain` comes, too.
+        // Before, `other` came after itself. So it is expected where `Plain` comes, too.
         assert_eq!(figures, (2, followed), "{other:?}: {before:?} {s:?}");
         assert_eq!(s.steps_abandoned, before.steps_abandoned, "{other:?}");
     }
@@ -244,7 +244,7 @@ fn results_take_the_bytes_of_what_is_read_again_later_with_the_same_bits() {
         (read, c.stats().expect("open"))
     };
     let (want, _) = run(free());
-    // Of twelve that are read again in the opposite order a third fits.
+    // A third of the twelve results, which are read again in the opposite order, fits.
     let (got, s) = run(planned(6 * 4 * 4096));
     assert!(got == want && s.steps_followed >= 2, "{s:?}");
     assert_eq!((s.steps_abandoned, s.misplaced), (0, 0), "{s:?}");
@@ -262,7 +262,7 @@ fn an_op_that_fails_in_a_followed_step_ends_the_plan_and_loses_nothing() {
     fail_from_now_on(FRAGILE);
     assert_eq!(net.losses(&[Step::Fragile]), [None]);
     let s = net.stats();
-    // The failure, and the read of a loss that failed instead of one that did not.
+    // The failure abandons the plan, and so does the read of a failed loss in place of a good one.
     assert_eq!((before.steps_abandoned, s.steps_abandoned, s.steps_followed), (0, 2, before.steps_followed), "{s:?}");
     assert!(net.weights() == want, "the step did not happen");
     net.losses(&[Step::Plain; 6]);
@@ -301,7 +301,7 @@ fn plans_made_beside_the_steps_are_followed_too() {
     let mut net = Net::new(DeviceOptions { foresight: Foresight::Beside, ..planned(budget) });
     let got = net.losses(&[Step::Plain; 40]);
     assert_eq!(got, want, "{:?} {:?}", net.c.sync(), net.stats());
-    // When a plan is ready depends on the machine; that it comes does not.
+    // The time when a plan is ready depends on the machine. That it comes does not.
     for _ in 0..200 {
         if net.stats().steps_followed > 0 {
             return;

@@ -1,4 +1,4 @@
-//! Kernels of a device: every op's samples on every device there is, devices that lack kernels, and times from events.
+//! Kernels of a device: every op's samples on every device, devices that lack kernels, and times from events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::report::Kind;
 use remat_ops::pointwise::{Unary, UnaryFn};
 
 fn options() -> DeviceOptions {
-    // what the host computes says nothing of a device
+    // values that the host computes say nothing about a device
     DeviceOptions { threads: 1, host_compute: false, ..DeviceOptions::default() }
 }
 
@@ -41,7 +41,7 @@ fn run(c: &Channel, s: &Sample<OpRef>) -> Result<Vec<HostTensor>> {
     c.apply(s.op.clone(), x)?.iter().map(|y| c.value(y)).collect()
 }
 
-/// Compares the samples of all ops on a device with the ops' own kernels; returns the ops that computed something.
+/// Compares the samples of all ops on a device with the ops' own kernels. Returns the ops that computed something.
 fn check_samples(c: &Channel) -> BTreeSet<&'static str> {
     let pool = Pool::new(1);
     let (mut failures, mut computed) = (Vec::new(), BTreeSet::new());
@@ -61,7 +61,7 @@ fn check_samples(c: &Channel) -> BTreeSet<&'static str> {
         failures.extend(failure.map(|f| format!("{} sample {i}, {:?}: {f}", entry.name, s.op)));
     });
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-    // what failed was read, so nothing is left to be reported
+    // every failure was read, so nothing is left to report
     c.sync().expect("every failure was told");
     computed
 }
@@ -165,7 +165,7 @@ fn a_program_that_uses_an_op_without_a_kernel_has_none_either() {
     assert_eq!((got, on_host), (want, 1));
 }
 
-/// In place of all functions of one operand: the operand's double.
+/// A kernel that replaces all functions of one operand: it doubles the operand.
 #[derive(Debug)]
 struct Doubling;
 

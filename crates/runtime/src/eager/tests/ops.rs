@@ -44,7 +44,7 @@ pub(super) fn fail_from_now_on(number: u8) {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Probe(pub(super) Mode);
 
-/// A panic that panics once more when what it carries is dropped.
+/// A panic whose payload panics once more when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {

@@ -1,8 +1,9 @@
 //! Random programs give the same bits under any budget, on any number of streams, from any number of threads.
 //!
-//! A seed makes a program. It runs on the CPU without a budget, which gives the values and the peak; then under budgets
-//! from the peak down to the least that any of its ops needs, by every policy; then on the emulated device. An
-//! infeasible budget must say what would suffice, and what it says must lead to a budget that does.
+//! A seed makes a program. It runs on the CPU without a budget, which gives the values and the peak. Then it runs under
+//! budgets from the peak down to the least that any of its ops needs, with every policy, and on the emulated device.
+//! The error of an infeasible budget must name a sufficient one. Following such errors must lead to a budget that
+//! suffices.
 
 use remat_emulated::EmulatedOptions;
 use remat_ops::OpRef;
@@ -37,7 +38,7 @@ fn times() -> u64 {
 #[derive(Clone, Debug)]
 enum Step {
     Put(HostTensor, Kind),
-    /// Inputs by slot; true if the handle goes with the call.
+    /// Inputs by slot; true if the handle ends with the call.
     Apply(OpRef, SmallVec<[(usize, bool); 4]>),
     /// Replaces the slot.
     Update(OpRef, usize, bool),
@@ -167,7 +168,7 @@ impl Program {
         }
     }
 
-    /// Runs on `channels`, one step here, one there.
+    /// Runs on `channels`, with steps on one or another.
     fn run(&self, channels: &[Channel], seed: u64) -> Result<Vec<HostTensor>> {
         let mut rng = Rng(seed);
         let mut slots: Vec<Option<Handle>> = Vec::new();
@@ -197,7 +198,7 @@ impl Program {
                 Step::Mark => c.step_mark()?,
             }
         }
-        // What failed in an update left the old version behind and no error at a fetch.
+        // A failed update leaves the old version and no error at a fetch.
         channels[0].sync()?;
         Ok(fetched)
     }
@@ -209,7 +210,7 @@ impl Rng {
     }
 }
 
-/// The outcome of a run: the values, or the first error; and the device's figures.
+/// The outcome of a run, with the values or the first error, and the device's figures.
 fn run(d: &Device, streams: u16, programs: &[Program], seed: u64) -> (Result<Vec<Vec<HostTensor>>>, crate::Stats) {
     let channels: Vec<Channel> = (0..streams).map(|s| d.stream(s).expect("exists")).collect();
     let results: Vec<Result<Vec<HostTensor>>> = std::thread::scope(|s| {
@@ -224,20 +225,21 @@ fn run(d: &Device, streams: u16, programs: &[Program], seed: u64) -> (Result<Vec
     channels[0].verify().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let stats = channels[0].stats().expect("open");
     assert_eq!((stats.tensors, stats.storages, stats.in_use_bytes), (0, 0, 0), "seed {seed}: left behind {stats:?}");
-    // The error that says most comes first: others may only be poisoned by it.
+    // The most specific error comes first. Others may only be poisoned by it.
     let (bad, good): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_err);
     let first = bad.into_iter().filter_map(Result::err).min_by_key(|e| e.shortfall().is_none());
     (first.map_or_else(|| Ok(good.into_iter().flatten().collect()), Err), stats)
 }
 
-/// Runs under ever larger budgets, as the errors say, until one suffices.
+/// Runs under ever larger budgets, as the errors advise, until one suffices.
 fn run_to_success(seed: u64, budget: usize, peak: usize, mut attempt: impl FnMut(usize) -> Option<Error>) {
     let mut bytes = budget;
     for attempt_no in 0..40 {
         let Some(e) = attempt(bytes) else { return };
         let Some(s) = e.shortfall() else { panic!("seed {seed}, budget {bytes}: {e:?}") };
         assert!(s.smallest_feasible_bytes > bytes, "seed {seed}, budget {bytes}: {e:?}");
-        // The figure is that of one command, and threads meet differently each time: do not crawl for ever.
+        // The figure is that of one command, and threads interleave differently each time. So the search gives up after
+        // some steps.
         let step = if attempt_no < 8 { 0 } else { peak / 16 };
         bytes = s.smallest_feasible_bytes.max((bytes + step).next_multiple_of(64));
     }
@@ -279,7 +281,7 @@ fn check(seed: u64) {
             let d = Device::cpu(options).expect("opens");
             compare("cpu", bytes, run(&d, 1, &programs, seed))
         });
-        // Below what suffices there is the same or an error, and never a third thing.
+        // Below a sufficient budget the run gives the same values or an error, and never a third outcome.
         let below = least * [97, 80, 55, 25, 3][i] / 100;
         let async_level = [AsyncLevel::Full, AsyncLevel::Launched, AsyncLevel::Sync][(seed as usize + i) % 3];
         let options =
@@ -301,7 +303,7 @@ fn check(seed: u64) {
     }
 }
 
-/// Runs a program several times, each as a step; its values each time, and the device's figures.
+/// Runs a program several times, each run as a step. Gives the values of each run, and the device's figures.
 fn repeat(d: &Device, streams: u16, p: &Program, seed: u64) -> Result<(Vec<Vec<HostTensor>>, crate::Stats)> {
     let channels: Vec<Channel> = (0..streams).map(|s| d.stream(s).expect("exists")).collect();
     let c = &channels[0];
@@ -314,7 +316,7 @@ fn repeat(d: &Device, streams: u16, p: &Program, seed: u64) -> Result<(Vec<Vec<H
     Ok((values, c.stats()?))
 }
 
-/// Enough to see a program twice, plan it, and follow the plan twice.
+/// Enough runs to see a program twice, plan it, and follow the plan twice.
 const REPEATS: usize = 6;
 
 #[test]
@@ -370,7 +372,7 @@ fn random_programs_that_repeat_as_steps_give_the_same_bits_as_planned() {
             }
         }
     }
-    // What the canonical schedule has to see through copies nothing.
+    // Steps that the canonical schedule must finish copy nothing.
     assert!(copied * 3 > bound, "{copied} of {bound} programs under pressure copied");
     assert!(followed > 0 && followed * 2 > bound, "{followed} of {bound} programs under pressure were followed");
 }
@@ -386,7 +388,7 @@ fn whether_a_budget_suffices_is_the_same_at_every_level_of_asynchrony_and_by_eve
     let policies = [PolicyKind::Window, PolicyKind::Dtr, PolicyKind::Upstream];
     let levels = [AsyncLevel::Full, AsyncLevel::Launched, AsyncLevel::Sync];
     let (mut ran, mut refused) = (0, 0);
-    // The first once differed by policy: leaves grew after the check that counted them.
+    // The first seed once differed by policy: leaves grew after the check that counted them.
     for seed in [2416].into_iter().chain(2000..2000 + CASES * times()) {
         let programs = [Program::new(&mut Rng(seed))];
         let free = DeviceOptions { threads: 1, foresight: Foresight::Off, ..DeviceOptions::default() };

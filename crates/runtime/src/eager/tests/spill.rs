@@ -1,4 +1,4 @@
-//! Plans that copy to a file: the same bits, whatever becomes of the steps and of the disk.
+//! Plans that copy to a file give the same bits, whatever happens to the steps and the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use remat_device::{Buffer, StreamId};
 /// A disk so fast that copies always cost less than computing.
 pub(super) const FAST: SpillRates = SpillRates { write_bytes_per_s: 1 << 50, read_bytes_per_s: 1 << 50 };
 
-/// The CPU with a disk of which the copies from one on fail, and write nothing.
+/// The CPU with a disk whose copies fail from a certain one on, and write nothing.
 pub(super) struct FailingDisk {
     cpu: Cpu,
     /// How many copies succeed.
@@ -108,7 +108,7 @@ impl Backend for FailingDisk {
     }
 }
 
-/// The same, larger by one, in bytes of its own.
+/// The values of `x`, larger by one, in a tensor of their own.
 fn increment(c: &Channel, x: &Handle) -> Handle {
     apply1(c, Probe(Mode::Increment), [x.clone()])
 }
@@ -185,7 +185,8 @@ fn another_shape_branch_or_end_in_the_middle_of_copies_changes_no_bit() {
     }
 }
 
-/// Steps that read twelve results again in the opposite order; in the last of them a result is read where none was.
+/// Steps that read twelve results again in the opposite order. The last step also reads a result where the others read
+/// none.
 fn read_out_of_turn(options: DeviceOptions) -> (Vec<Vec<f32>>, Stats) {
     let c = cpu(options);
     let x = put(&c, &host(&[0.25; 4096]));
@@ -222,7 +223,7 @@ fn a_disk_that_fails_loses_nothing_and_is_used_no_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut net = Net::new(free());
     let want = (net.losses(&steps), net.weights());
-    // Enough for the steps to run without copies, too: half of the peak is, or is not, as chance has it.
+    // Enough for the steps to run without copies, too. Half of the peak suffices only by chance.
     let options = spilling(net.stats().peak_bytes * 6 / 10, &folder);
     let disk = FailingDisk::new(usize::MAX);
     let begun = disk.begun.clone();
@@ -282,7 +283,8 @@ fn blocks_that_move_wait_for_their_copies() {
         let x = put(&c, &host(&[0.25; 4096]));
         let (mut read, mut moved) = (Vec::new(), 0);
         for step in 0..60 {
-            // A loader's buffer that no step before had: something goes for it, here and there, and the rest moves together.
+            // A loader's buffer that no earlier step had. Storages are evicted for it here and there, and the rest is
+            // compacted.
             let (when, units) = (step % 11, 1 + step % 3);
             let is_odd = step >= 5 && step % 2 == 0;
             let all = chain(&c, &x, |i| {

@@ -46,7 +46,7 @@ fn dtr_drop_copy_dev_tensor() {
     }
 }
 
-/// The cause of an asynchronous error is the op's own; at level 0 it comes from the call.
+/// An asynchronous error keeps the op's own cause. At level 0 it comes from the call.
 #[test]
 fn async_error() {
     let c = cpu(DeviceOptions { async_level: AsyncLevel::Sync, ..recording() });
@@ -110,8 +110,8 @@ fn stream_mem() {
     assert!(log.races().is_empty(), "{:?}", log.races());
 }
 
-/// 100 tensors fill the memory; every second one goes; then one of ten units must fit, and a product made before is
-/// bit-identical after.
+/// 100 tensors fill the memory, and every second one is freed. Then one of ten units must fit, and an earlier product
+/// is bit-identical afterwards.
 #[test]
 fn defragment() {
     const UNIT: usize = 1 << 12;

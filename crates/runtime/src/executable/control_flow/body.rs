@@ -13,14 +13,14 @@ use crate::executable::{Executable, ExecutableOptions, HOST};
 use remat_device::KernelSet;
 use remat_device::program::Program;
 
-/// A graph within an op. Equal bodies have equal texts.
+/// A graph within an op. Bodies with equal texts are equal.
 #[derive(Clone)]
 pub struct Body(Arc<Inner>);
 
 struct Inner {
     graph: Arc<Graph>,
     text: String,
-    /// Ready to run, one for each device and number of threads that was asked for.
+    /// The programs that were asked for: one for each device and number of threads.
     ready: Mutex<Vec<(String, Arc<Program>)>>,
 }
 
@@ -76,12 +76,12 @@ impl Body {
         Ok(p)
     }
 
-    /// Bytes of the workspace of a run; none for a graph that cannot run, which says so when it should.
+    /// Bytes of a run's workspace; 0 for a graph that cannot run, whose error comes when it should run.
     pub(super) fn workspace(&self, threads: usize) -> usize {
         self.program(threads).map_or(0, |p| p.workspace_bytes)
     }
 
-    /// Calls `see` with each of its ops.
+    /// Calls `see` with each op of the graph.
     pub(super) fn for_each_part(&self, see: &mut dyn FnMut(&dyn Op)) {
         self.graph().nodes().iter().for_each(|n| see(&*n.op));
     }
@@ -98,8 +98,8 @@ impl Body {
         self.graph().nodes().iter().any(|n| n.op.may_fail())
     }
 
-    /// The body for inputs of these facts; `None` if it takes them as it is. Errors: those of
-    /// [`Graph::with_inputs`], which say that they are of a body.
+    /// The body for inputs of these facts; `None` if it takes them as it is. Errors: those of [`Graph::with_inputs`],
+    /// with a note that they are of a body.
     pub(super) fn with_input_shapes(&self, x: &[Fact]) -> Result<Option<Body>> {
         if x.len() == self.x().len() && self.x().zip(x).all(|(own, x)| own.same_type(x)) {
             return Ok(None);
@@ -109,7 +109,7 @@ impl Body {
     }
 }
 
-/// A fact's type without its value.
+/// The fact's type, without its value.
 pub(super) fn plain(f: &Fact) -> Fact {
     Fact::new(f.dtype, f.shape.clone())
 }

@@ -11,7 +11,7 @@ use remat_device::program::Flow;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x..: any), gradient(x))]
 pub struct Call {
-    /// What is called.
+    /// The graph that is called.
     pub body: Body,
 }
 
@@ -58,7 +58,7 @@ impl Op for Call {
     }
 }
 
-/// True for an input, from `first` on, whose gradient is needed and exists.
+/// For each input from `first` on, true if its gradient is needed and exists.
 fn needs(body: &Body, cx: &GradCx<'_>, first: usize) -> Vec<bool> {
     body.x().enumerate().map(|(i, f)| f.dtype.is_float() && cx.needs(first + i)).collect()
 }
@@ -67,12 +67,12 @@ fn has_dy(body: &Body, cx: &GradCx<'_>) -> Vec<bool> {
     body.y().enumerate().map(|(j, f)| f.dtype.is_float() && cx.dy(j).is_some()).collect()
 }
 
-/// The cotangents that there are, in order.
+/// The cotangents that exist, in order.
 pub(super) fn cotangents<'a>(cx: &'a GradCx<'_>, outputs: usize) -> impl Iterator<Item = Var> + 'a {
     (0..outputs).filter_map(|j| cx.dy(j).filter(|dy| cx.fact(*dy).dtype.is_float()))
 }
 
-/// The body of the gradient of an op that runs `body` on its inputs from `first` on; `None` if nothing is wanted.
+/// The body of the gradient of an op that runs `body` on its inputs from `first` on. `None` if no gradient is needed.
 pub(super) fn gradient(body: &Body, cx: &GradCx<'_>, first: usize) -> Result<Option<Body>> {
     let (needs, has_dy) = (needs(body, cx, first), has_dy(body, cx));
     if !needs.contains(&true) || !has_dy.contains(&true) {

@@ -9,7 +9,7 @@ use remat_device::Alignment;
 use remat_device::program::Program;
 use remat_device::program::{Flow, LoopProgram, carried_bytes, loop_workspace_bytes};
 
-/// A graph that runs again and again on what it gave before.
+/// A graph that runs again and again on its own results.
 ///
 /// ```text
 /// inputs   carried values . one slice a step . constants . (count)
@@ -18,14 +18,14 @@ use remat_device::program::{Flow, LoopProgram, carried_bytes, loop_workspace_byt
 /// ```
 ///
 /// Each step reads row `step` of the sliced inputs (`[trips, ..]`) and writes that row of the sliced outputs
-/// (`[trips, ..]`); rows of steps that are not made are 0. Carried values keep their types.
+/// (`[trips, ..]`). Rows of steps that are not made are 0. Carried values keep their types.
 ///
-/// Errors: Value for parameters that contradict each other; Arity, DType and Shape for a body or inputs that do not fit;
-/// those of the body.
+/// Errors: Value for parameters that contradict each other; Arity, DType and Shape for a body or inputs that do not
+/// fit; those of the body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(x..: any), gradient(x))]
 pub struct Loop {
-    /// What runs in each step.
+    /// The graph of one step.
     pub body: Body,
     /// The number of steps, or the most.
     pub trips: usize,
@@ -39,7 +39,8 @@ pub struct Loop {
     /// The last input, an I64 of rank 0, says how many steps are made: at least none, at most `trips`.
     #[param(default = false)]
     pub counted: bool,
-    /// The last output of the body, a Bool of rank 0, says whether another step follows; the op gives the number of steps.
+    /// The last output of the body, a Bool of rank 0, says whether another step follows. The op gives the number of
+    /// steps.
     #[param(default = false)]
     pub conditional: bool,
 }
@@ -86,7 +87,7 @@ impl Loop {
         Ok(())
     }
 
-    /// The fact of a row for each step.
+    /// The fact of all rows: one row for each step.
     fn rows(&self, row: &Fact) -> Result<Fact> {
         let mut shape: Shape = [self.trips].into();
         row.shape.iter().for_each(|d| shape.push(*d));
@@ -94,7 +95,7 @@ impl Loop {
         Ok(Fact::new(row.dtype, shape))
     }
 
-    /// What a step of a program runs.
+    /// The loop as a step of a program runs it.
     pub(super) fn runs(&self, body: Arc<Program>) -> LoopProgram {
         let Loop { trips, carried, sliced, reverse, counted, conditional, .. } = *self;
         LoopProgram { body, trips, carried, sliced, reverse, counted, conditional }
@@ -150,14 +151,14 @@ impl Op for Loop {
         loop_workspace_bytes(self.body.workspace(threads), carried_bytes(self.body.y().take(self.carried), unit), unit)
     }
 
-    /// That of all steps, and of the copies from the inputs and to the outputs.
+    /// The cost of all steps, and of the copies from the inputs and to the outputs.
     fn cost(&self, x: &[&Fact], y: &[Fact]) -> Cost {
         let (once, n) = (self.body.cost(), self.trips as u64);
         let copies = Cost::bytes(x, y).bytes;
         Cost { flops: once.flops.saturating_mul(n), bytes: once.bytes.saturating_mul(n).saturating_add(copies) }
     }
 
-    /// The number of steps follows what is read row by row; without that it stays.
+    /// The number of steps follows the inputs that are read row by row. Without such inputs it stays.
     fn with_input_shapes(&self, x: &[&Fact]) -> Result<Option<OpRef>> {
         let rows = self.carried..self.carried + self.sliced;
         let given = x.len().checked_sub(usize::from(self.counted)).ok_or_else(short)?;

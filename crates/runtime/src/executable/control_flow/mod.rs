@@ -1,12 +1,13 @@
 //! Ops that own graphs: calls, switches and loops.
 //!
-//! To everything above and below they are ops like any other: inferred, evaluated, differentiated, saved and given back
-//! through the same doors. What runs inside is a program (`program/flow.rs`), so an op's workspace is the plan of its graph,
-//! and no byte is taken within a run; in a compiled graph it is part of that graph's program. Gradients are such ops again, over the gradient graphs of their bodies
+//! The rest of the framework treats them as ops like any other: they are inferred, evaluated, differentiated, saved and
+//! loaded in the same way. Inside, a program runs (`program/flow.rs`). The workspace of such an op is the plan of its
+//! graph, and a run allocates nothing. In a compiled graph the program is part of that graph's program. The gradient of
+//! such an op is again such an op, over the gradient graphs of its bodies
 //! ([`Graph::gradient`](remat_graph::ir::Graph::gradient)).
 //!
-//! A [`Body`] is its graph's text: that is its identity and its serial form, so graphs that contain graphs have the same
-//! text and file forms as all others.
+//! A [`Body`] is its graph's text: the text is its identity and its serial form. So a graph that contains graphs has
+//! the same text and file forms as any other.
 
 mod body;
 mod call;
@@ -35,21 +36,21 @@ use super::HOST;
 pub static FAMILY: Family = Family {
     name: "control_flow",
     text: "Graphs as ops: a call, one of several, one again and again.",
-    ops: &[Entry::of::<Call>(), Entry::of::<Loop>(), Entry::of::<Switch>()],
+    ops: &[Entry::for_op::<Call>(), Entry::for_op::<Loop>(), Entry::for_op::<Switch>()],
 };
 
-/// The built-in ops and those that own graphs: what graph files of this crate are read with.
+/// The built-in ops and those that own graphs. This crate reads graph files with it.
 pub fn registry() -> Registry {
     Registry::builtin().with_family(&FAMILY).expect("no built-in op has these names")
 }
 
-/// What an op computes that runs a flow: with the kernels of the ops within. Errors: theirs.
+/// Computes a flow's op with the kernels of the ops within. Errors: theirs.
 fn eval_on_host(flow: &Flow, cx: &mut EvalCx<'_>) -> Result<()> {
     flow.eval(cx, &HostKernels::new(HOST, cx.pool.threads()))
 }
 
-/// The programs that an op runs on these kernels; `None` for an op of one kernel. Also for one whose graphs cannot run, which says so when it
-/// should.
+/// The programs that an op runs on these kernels. `None` for an op of one kernel, and for an op whose graphs cannot
+/// run: its error comes when it should run.
 pub(crate) fn flow(op: &OpRef, kernels: &Arc<dyn KernelSet>) -> Option<Flow> {
     let any = op.as_any();
     if let Some(call) = any.downcast_ref::<Call>() {

@@ -1,8 +1,8 @@
 //! The gradient of a loop.
 //!
-//! The loop runs once more and stacks what each step began with; a second loop goes through the steps from the last to
-//! the first with the gradient graph of the body. So the forward loop keeps nothing for the backward pass but its inputs:
-//! a loop under a budget costs one more run of it, not the memory of all its steps from forward to backward.
+//! The loop runs a second time and stacks the values with which each step began. Another loop then visits the steps
+//! from the last to the first, with the gradient graph of the body. So the forward loop keeps only its inputs for the
+//! backward pass. A loop under a budget costs one more run, not the memory of all its steps from forward to backward.
 
 use remat_graph::ir::{Builder, ValueId};
 use remat_ops::pointwise::{Binary, BinaryFn, Fill};
@@ -47,7 +47,7 @@ fn zeros(cx: &GradCx<'_>, f: &Fact) -> Result<Var> {
     cx.apply(Fill { dtype: f.dtype, shape: f.shape.clone(), value: Scalar::Float(0.0) }, &[])
 }
 
-/// The number of steps that were made, where it is not `trips`.
+/// The number of steps that ran, where it may differ from `trips`.
 fn count(op: &Loop, cx: &GradCx<'_>) -> Option<Var> {
     match (op.conditional, op.counted) {
         (true, _) => Some(cx.y(op.carried + op.stacked())),
@@ -56,7 +56,7 @@ fn count(op: &Loop, cx: &GradCx<'_>) -> Option<Var> {
     }
 }
 
-/// What each step began with, row by row.
+/// The carried values with which each step began, row by row.
 fn history(op: &Loop, cx: &GradCx<'_>) -> Result<Vec<Var>> {
     if op.carried == 0 {
         return Ok(Vec::new());
@@ -74,13 +74,13 @@ fn history(op: &Loop, cx: &GradCx<'_>) -> Result<Vec<Var>> {
     Ok(cx.apply_all(again, &x)?[op.carried..].to_vec())
 }
 
-/// Which values take part.
+/// The values that take part in the gradient.
 struct Reverse<'a> {
     op: &'a Loop,
-    /// For each input of the op up to the constants, whether a gradient is made: of carried values always, for one may
-    /// depend on another.
+    /// For each input of the op up to the constants, whether a gradient is computed. Carried floats always have one:
+    /// each may depend on another.
     needs: Vec<bool>,
-    /// For each output of the body.
+    /// For each output of the body, whether it has a cotangent.
     has_dy: Vec<bool>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Reverse<'a> {
         let stacked: Vec<(usize, &Fact)> = op.body.y().enumerate().skip(n).filter(|(j, _)| self.has_dy[*j]).collect();
         let dstacked: Vec<ValueId> = stacked.iter().map(|(_, f)| input(f)).collect();
         let constants: Vec<ValueId> = own[1 + n + m..].iter().map(|f| input(f)).collect();
-        // every carried float has a cotangent here: that of the step after it
+        // every carried float has a cotangent here: the cotangent of the step after it
         let has_dy: Vec<bool> =
             (0..self.has_dy.len()).map(|j| if j < n { self.needs[j] } else { self.has_dy[j] }).collect();
         let needs: Vec<bool> = std::iter::once(false).chain(self.needs.iter().copied()).collect();

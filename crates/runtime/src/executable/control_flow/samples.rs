@@ -6,7 +6,7 @@ use remat_types::{DType, Element, ErrorKind, Fact, HostTensor, Shape};
 
 use super::{Body, Call, Loop, Switch};
 
-/// A body in the making. What does not fit is a fault of a sample.
+/// A body under construction. An op that does not fit is a mistake in the sample.
 pub(super) struct Make(pub(super) Builder);
 
 impl Make {

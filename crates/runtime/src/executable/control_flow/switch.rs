@@ -11,11 +11,11 @@ use remat_device::program::{Flow, branch};
 
 /// One of several graphs, chosen by a value that is known when the op runs: only that one is computed.
 ///
-/// Input 0 is the choice, of rank 0: an I64 that counts the branches, or a Bool where there are two, false for the first.
-/// The other inputs go to the branch. All branches take and give the same facts.
+/// Input 0 is the choice, of rank 0: an I64 that counts the branches from 0, or a Bool if there are two. False chooses
+/// the first. The other inputs go to the branch. All branches take and give the same facts.
 ///
-/// Errors: Value for no branch; Shape for branches that differ; DType for another choice; Index, when it runs, for a
-/// branch that is not there; those of the branches.
+/// Errors: Value for no branch; Shape for branches that differ; DType for another choice; Index, at run time, for a
+/// branch that does not exist; those of the branches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Params)]
 #[op(inputs(choice: any, x..: any), gradient(x))]
 pub struct Switch {
@@ -84,7 +84,7 @@ impl Op for Switch {
         self.branches.iter().map(|b| b.workspace(threads)).max().unwrap_or(0)
     }
 
-    /// That of the dearest branch.
+    /// The cost of the most expensive branch.
     fn cost(&self, _x: &[&Fact], _y: &[Fact]) -> Cost {
         self.branches.iter().map(Body::cost).max_by_key(Cost::prior_ns).unwrap_or_default()
     }

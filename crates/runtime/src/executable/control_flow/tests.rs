@@ -126,7 +126,7 @@ fn the_workspace_is_the_plan_of_the_body_and_two_sets_of_what_is_carried() {
     assert!(inner <= 2 * set, "{inner}");
 }
 
-/// A choice within other work, one of whose branches is a choice by a constant; the outer one is `outer`.
+/// A choice within other work. One branch of the outer choice `outer` is a choice by a constant.
 fn choosing(outer: Option<i64>) -> Graph {
     use remat_graph::ir::Builder;
     use remat_ops::pointwise::BinaryFn;
@@ -174,7 +174,7 @@ fn a_choice_that_a_constant_makes_is_its_branch() {
             let left = after.nodes().iter().filter(|n| n.op.downcast::<Switch>().is_some()).count();
             assert_eq!((left, after.nodes().len() > 1), (0, level == 1), "the nodes are among the others, and fuse");
         }
-        // what fails when it runs fails then, and what is not known stays
+        // an op that fails at run time still fails then, and an unknown choice stays
         for outer in [Some(2), Some(-1), None] {
             let after = optimize(choosing(outer), &cx).expect("patches fit").0;
             assert!(after.nodes().iter().any(|n| n.op.downcast::<Switch>().is_some()), "{outer:?}");

@@ -1,13 +1,14 @@
-//! What spilling asks of a problem: a disk can fail at any copy, and a run that fails must have updated nothing.
+//! The demands of spilling on a problem: a disk can fail at any copy, and a failed run must have updated nothing.
 
 use remat_graph::plan::problem::{Bytes, OpSpec, OutputKind, Problem, Spec, SpillRates};
 use remat_graph::plan::schedule::{Schedule, Step};
 use rustc_hash::FxHashSet;
 
-/// The problem with spilling, in which the updates of states come after everything else: an operator between the two
-/// reads all that the others leave. Also the operator of `spec` that each one is; `None` for the one between.
+/// The problem with spilling, in which all updates of states come last. An operator before the updates reads every
+/// value that no earlier operator reads. Also gives the operator of `spec` for each operator; `None` for the one that
+/// was added.
 pub(super) fn updates_last(spec: &Spec, rates: SpillRates) -> (Spec, Vec<Option<usize>>) {
-    // updates, and what depends on them
+    // updates, and the operators that depend on them
     let mut is_late = vec![false; spec.ops.len()];
     let mut late: FxHashSet<&str> = FxHashSet::default();
     for (i, o) in spec.ops.iter().enumerate() {
@@ -46,7 +47,7 @@ pub(super) fn updates_last(spec: &Spec, rates: SpillRates) -> (Spec, Vec<Option<
     (Spec { ops, spill: rates, ..spec.clone() }, map)
 }
 
-/// True if nothing is copied any more once the first state is updated.
+/// True if no copy follows the first update of a state.
 pub(super) fn updates_after_copies(p: &Problem, s: &Schedule) -> bool {
     let updates = |s: &Step| match s {
         Step::Compute { op, .. } => p.ops()[*op].outputs.iter().any(|y| y.1 == OutputKind::Writes),

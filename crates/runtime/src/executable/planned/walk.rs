@@ -14,7 +14,7 @@ use remat_device::program::Place;
 use remat_device::program::{Copies, CopyStep};
 use remat_device::spill::SpillTo;
 
-/// `calls` has the call of each operator of the problem; `None` for one that runs nothing.
+/// `calls` has the call of each operator of the problem; `None` for an operator that runs nothing.
 pub(super) fn placed(
     l: &Lowered,
     p: &Problem,
@@ -40,7 +40,7 @@ pub(super) fn placed(
     let computed_ns: u64 = order.iter().map(|o| p.ops()[*o].time_ns).sum();
     walk.copies.align = p.align() as usize;
     let spilled = to.filter(|_| !walk.copies.list.is_empty()).map(|to| (to.clone(), walk.copies));
-    // What is fetched is read without having been made again, which an order of operators alone cannot say.
+    // A fetched value is read though no operator made it again. An order of operators cannot express that.
     let alive = if spilled.is_some() { live_peak(p, s) } else { lifetimes(p, &order).map_or(0, |l| l.peak()) };
     let plan = PlanTimes {
         planned_ns: s.time_ns,
@@ -57,7 +57,7 @@ pub(super) fn placed(
     }
 }
 
-/// The most bytes that live at once in a schedule in which nothing is taken over.
+/// The most bytes that live at once in a schedule if no output takes over an input.
 fn live_peak(p: &Problem, s: &Schedule) -> u64 {
     let bytes = |storage: &usize| p.storages()[*storage].padded;
     let (mut now, mut peak) = (0u64, 0u64);
@@ -76,7 +76,7 @@ fn live_peak(p: &Problem, s: &Schedule) -> u64 {
     peak
 }
 
-/// Which copy of a temporary may be under way.
+/// The copy of a temporary that may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InFlight {
     No,
@@ -86,12 +86,12 @@ enum InFlight {
 
 struct Walk<'l> {
     l: &'l Lowered,
-    /// The temporary of each storage that is one.
+    /// For each storage of the problem that is a temporary, its index.
     temp_of: FxHashMap<usize, usize>,
     offsets: Vec<Option<u64>>,
     in_flight: Vec<InFlight>,
     slots: Vec<Option<usize>>,
-    /// Where temporaries that were fetched since the last call lie.
+    /// The temporaries that were fetched since the last call, with their offsets.
     fetched: SmallVec<[(usize, usize); 2]>,
     calls: Vec<PlacedCall>,
     copies: Copies,
@@ -132,7 +132,7 @@ impl<'l> Walk<'l> {
         }
         let made: SmallVec<[(usize, u64); 2]> =
             at.iter().filter_map(|(storage, at)| Some((*self.temp_of.get(storage)?, *at))).collect();
-        // What lies where a resident input does has taken it over.
+        // An output at the offset of a resident input has taken it over.
         let is_taken = |&&(j, i): &&(usize, usize)| {
             let (Root::Temp(y), Root::Temp(x)) = (d.y[j].0, d.x[i].0) else { return false };
             made.iter().any(|&(t, at)| t == y && self.offsets[x] == Some(at) && self.l.temps[y].bytes > 0)
@@ -156,7 +156,7 @@ impl<'l> Walk<'l> {
         }
     }
 
-    /// Before a storage goes, its copies must have ended.
+    /// Waits for the copies of a storage before it is freed.
     fn settle(&mut self, storage: usize) {
         if let Some(&t) = self.temp_of.get(&storage)
             && self.in_flight[t] != InFlight::No

@@ -1,4 +1,4 @@
-//! Programs on a device that goes on by itself: call by call, on several streams, with the bits of the CPU.
+//! Programs on an asynchronous device: call by call, on several streams, with the bits of the CPU.
 
 use remat_emulated::{EmulatedOptions, RaceLog};
 use remat_graph::ir::Origin;
@@ -61,14 +61,14 @@ fn an_order_that_is_missing_between_steps_is_found() {
     let y = b.node(unary(UnaryFn::Exp), &[t], None).expect("fits")[0];
     b.output(y, "y");
     let x = put(&d, &HostTensor::zeros(DType::F32, [1 << 14]).expect("fits"));
-    // whatever came out is wrong or refused: only the finding counts
+    // the result is wrong or refused; the test counts only the finding
     let y = run(&d, &OpRef::from_shared(ready(b)), &[x]).remove(0);
     let _ = d.value(&y);
     let found = |r: &String| r.contains("nothing orders exp") && r.contains("after tanh");
     assert!(log.races().iter().any(found), "{:?}", log.races());
 }
 
-/// A graph of one op on inputs of these types, whose results are negated, so that the op is one step among others.
+/// A graph of one op on inputs of these types. Its results are negated, so that the op is one step among others.
 fn around(op: &OpRef, x: &[HostTensor]) -> Builder {
     let b = Builder::new();
     let x: Vec<ValueId> = x.iter().map(|t| b.input(Fact::new(t.dtype(), t.shape().clone()), None)).collect();
@@ -129,7 +129,7 @@ fn loops_calls_and_choices_run_step_by_step_alone_and_within_a_program() {
     );
 }
 
-/// `s <- tanh(s) * x + 0.5`, `y = neg(s)` of before; with an index that may fail before the update.
+/// `s <- tanh(s) * x + 0.5`, and `y` takes a row of `neg(s)` of the old `s`. A wrong index fails before the update.
 fn stateful() -> Arc<Executable> {
     let b = Builder::raw();
     let (x, index) = (b.input(square(), None), b.input(Fact::new(DType::I64, [1]), None));
@@ -142,7 +142,7 @@ fn stateful() -> Arc<Executable> {
     ready(b)
 }
 
-/// Ten steps, one of which has a wrong index: what was read, and what failed.
+/// Runs ten steps, one with a wrong index. Gives the values that were read, and the failures.
 fn train(c: &Channel, exe: &Arc<Executable>) -> (Vec<Vec<u8>>, Vec<ErrorKind>) {
     let [x, s, _] = given().try_into().expect("three");
     let (x, mut s) = (put(c, &x), put(c, &s));
@@ -157,7 +157,7 @@ fn train(c: &Channel, exe: &Arc<Executable>) -> (Vec<Vec<u8>>, Vec<ErrorKind>) {
             Err(e) => failed.push(e.kind()),
         }
         drop(y);
-        // told by the read, and the step after it is taken
+        // the read reports the failure, and the step after it is taken
         c.sync().expect("nothing else failed");
         seen.push(bytes(c, &s));
     }
@@ -178,7 +178,7 @@ fn states_are_updated_in_place_and_a_run_that_fails_changes_none() {
     }
 }
 
-/// The host's kernels that take only rows, more room, and a time of their own.
+/// The host's kernels, but for rows only, with more workspace and with times of their own.
 #[derive(Debug)]
 struct Roomy(HostKernels);
 

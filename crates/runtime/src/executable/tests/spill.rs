@@ -50,7 +50,7 @@ fn what_is_spilled_changes_no_bit_and_the_limit_is_kept() {
 const LAYERS: usize = 8;
 const WIDE: usize = 48;
 
-/// A step of training: a chain of layers, products that read all of them backwards, and a state that is updated.
+/// A training step: a chain of layers, products that read all of them backwards, and a state that is updated.
 fn step() -> Arc<Graph> {
     let fact = || Fact::new(DType::F32, [WIDE, WIDE]);
     let b = Builder::new();
@@ -79,7 +79,7 @@ fn session(exe: &Arc<Executable>) -> Session {
     s
 }
 
-/// Cuts the spill file to nothing when it is shown the call of this number.
+/// Truncates the spill file when it is shown the call of this number.
 #[derive(Debug)]
 struct Cut {
     file: std::fs::File,
@@ -105,7 +105,7 @@ fn a_short_read_fails_the_run_and_loses_nothing() {
     assert!(exe.figures().spilled_bytes > 0, "{:?}", exe.figures());
     let (mut plain, mut spilling) = (session(&whole), session(&exe));
     let mut failures = 0;
-    // A cut while copies go out would be undone by them, with zeros for what was cut.
+    // Copies on their way out would undo a cut: they would fill it with zeros.
     let copies = exe.program.copies.as_ref().expect("it spills");
     let last = copies.list.iter().rposition(|m| matches!(m.1, CopyStep::Out { .. })).expect("something goes out");
     let ended = |k: usize| {

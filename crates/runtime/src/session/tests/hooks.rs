@@ -1,4 +1,4 @@
-//! What is called around runs.
+//! Functions that are called around runs.
 
 use super::*;
 
@@ -56,16 +56,16 @@ fn a_start_comes_before_inputs_are_read_and_an_end_after_outputs_are_there() {
     b.output(y, "y");
     let exe = Executable::with(Arc::new(b.finish().expect("valid")), 1, &ExecutableOptions::default()).expect("builds");
     let mut s = Session::new(Arc::new(exe)).expect("memory");
-    // the memory of an input stays where it is
+    // the memory of an input does not move
     let at = s.input_mut(0).expect("there").as_mut_ptr() as usize;
     s.input_mut(0).expect("there")[0] = 7;
     assert_value(s.run(), "its byte 0 is 7");
-    // SAFETY: one byte of the session's, which lives, and nobody uses it when a run starts.
+    // SAFETY: one byte of the session, which lives. Nothing else uses it when a run starts.
     s.on_start(move || unsafe { (at as *mut u8).write(1) }).expect("at rest");
     let from = s.output(0).expect("there").bytes.as_ptr() as usize;
     let seen = Arc::new(AtomicUsize::new(9));
     let note = seen.clone();
-    // SAFETY: as before, when a run has ended.
+    // SAFETY: as before, after a run has ended.
     s.on_finish(move |_| note.store(unsafe { *(from as *const u8) }.into(), Ordering::Relaxed)).expect("at rest");
     s.run().expect("it is a bool by then");
     assert_eq!(seen.load(Ordering::Relaxed), 0, "not 1");

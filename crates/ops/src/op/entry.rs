@@ -4,10 +4,10 @@
 
 use remat_types::{Error, ErrorKind, Result};
 
+use super::{OpDef, OpRef};
 #[cfg(feature = "samples")]
 use crate::Sample;
 use crate::schema::Schema;
-use crate::{OpDef, OpRef};
 
 /// The registry's entry for one op type.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub struct Entry {
 
 impl Entry {
     /// The entry of `T`.
-    pub const fn of<T: OpDef>() -> Self {
+    pub const fn for_op<T: OpDef>() -> Self {
         Entry {
             name: T::NAME,
             version: T::VERSION,
@@ -70,6 +70,6 @@ pub(crate) fn bad(what: String) -> Error {
 
 /// The entries of the ops of these types.
 macro_rules! entries {
-    ($($op:ty),* $(,)?) => { &[$( Entry::of::<$op>() ),*] };
+    ($($op:ty),* $(,)?) => { &[$( Entry::for_op::<$op>() ),*] };
 }
 pub(crate) use entries;
