@@ -27,8 +27,8 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
     Layer { may_be_unsafe: true, ..library(role, uses) }
 }
 
-/// `{types <- kernels, comm; linalg} <- ops <- graph <- device <- cpu <- runtime <- tensor <- nn <- remat; comm <- mpi <- nn; tensor <- onnx <- lite;
-/// {remat, digits, lite} <- cli, python`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
+/// `{types <- kernels, comm; linalg} <- ops <- graph <- device <- cpu <- runtime <- tensor <- nn <- remat; comm <- mpi <- nn;
+/// tensor <- import <- onnx <- lite; {remat, digits, lite} <- cli, python`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
 /// operators are exist as methods of tensors, and a second set over graphs would be a second vocabulary.
 pub(crate) const LAYERS: &[Layer] = &[
     library("types", &[]),
@@ -48,7 +48,8 @@ pub(crate) const LAYERS: &[Layer] = &[
     library("nn", &["tensor", "mpi"]),
     library("remat", &["nn"]),
     library("digits", &["nn"]),
-    library("onnx", &["tensor"]),
+    library("import", &["tensor"]),
+    library("onnx", &["import"]),
     Layer { unsafe_folder: Some("c"), ..unsafe_library("lite", &["onnx"]) },
     Layer { is_library: false, ..library("cli", &["remat", "lite", "digits"]) },
     Layer {
@@ -99,6 +100,7 @@ mod tests {
         assert!(may_use("nn", "types") && may_use("cli", "onnx") && may_use("lite", "kernels"));
         assert!(!may_use("types", "kernels") && !may_use("onnx", "nn") && !may_use("remat", "lite"));
         assert!(!may_use("ops", "ops") && !may_use("nn", "unknown"));
+        assert!(may_use("onnx", "import") && may_use("import", "tensor") && !may_use("import", "onnx"));
     }
 
     #[test]

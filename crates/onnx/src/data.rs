@@ -2,14 +2,12 @@
 
 use bytes::Bytes;
 use prost::Message;
+use remat_import::{Literal, Port, Value, ValueType};
 use remat_runtime::Device;
 use remat_types::{Error, ErrorKind, Result};
 
-use crate::graph::ValueType;
-use crate::model::Port;
 use crate::proto::{OptionalProto, SequenceProto, TensorProto};
-use crate::tensor::{Literal, literal};
-use crate::value::Value;
+use crate::tensor::literal;
 
 /// Sequences in sequences.
 const MOST_DEPTH: usize = 8;
@@ -18,12 +16,10 @@ fn wrong(e: impl ToString) -> Error {
     Error::new(ErrorKind::Format, e.to_string())
 }
 
-impl Port {
-    /// A value for this input, or of this output, in protobuf's encoding of the standard: a tensor, a sequence, an optional value, as
-    /// the model declares. Errors: Format, DType, Shape.
-    pub fn read(&self, device: &Device, bytes: Vec<u8>) -> Result<Value> {
-        read(device, &self.ty, bytes.into()).map_err(|e| e.context(format!("`{}`", self.name)))
-    }
+/// A value for this input, or of this output, in protobuf's encoding of the standard: a tensor, a sequence, an optional value, as
+/// the model declares. Errors, which name the port: Format, DType, Shape.
+pub fn read_value(port: &Port, device: &Device, bytes: Vec<u8>) -> Result<Value> {
+    read(device, &port.ty, bytes.into()).map_err(|e| e.context(format!("`{}`", port.name)))
 }
 
 fn read(device: &Device, ty: &ValueType, bytes: Bytes) -> Result<Value> {

@@ -18,33 +18,26 @@
 //! # }
 //! ```
 //!
-//! An operator is a row of a table: domain, name, the version since when the rule holds, and the rule, a function. Sizes are
-//! numbers on the host: what the graph computes from shapes is folded, so that a compiled model has none of it.
+//! The walk over a graph is that of [`remat_import`], for every format. This crate has the format: messages, a reader that makes a
+//! [`ForeignModel`](remat_import::ForeignModel) of them, schemas, a table with a row for each operator, and the export.
 //!
 //! A file from outside may say anything. Loading one gives errors, never a panic, and allocates nothing on the word of a size that
 //! was not compared with the bytes that are there.
 #![forbid(unsafe_code)]
 
-mod build;
 mod data;
 pub mod export;
-mod graph;
 mod model;
-mod narrow;
-mod network;
 mod proto;
+mod read;
 mod rules;
 mod schema;
 mod tensor;
-mod trace;
-mod value;
 
-pub use graph::{Extent, ValueType};
-pub use model::{Model, Port, Unsupported};
-pub use network::Network;
+pub use data::read_value;
+pub use model::Model;
+pub use remat_import::{Extent, Labels, Network, Port, Text, Trace, Unsupported, Value, ValueType};
 pub use tensor::read_tensor;
-pub use trace::Trace;
-pub use value::{Labels, Text, Value};
 
 #[cfg(test)]
 mod tests;

@@ -3,19 +3,17 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use remat_runtime::{AsyncLevel, Device, DeviceOptions};
-use remat_types::{Error, ErrorKind, Fact, Result, open_file, read_file};
+use remat_import::{ForeignModel, Network, Place, Port, Trace, Unsupported, Versions};
+use remat_runtime::Device;
+use remat_types::{Error, ErrorKind, Fact, HostTensor, Result, open_file, read_file};
 
-use crate::build::{Builder, opsets};
-use crate::graph::{Entry, Graph, Kind, Ref, ValueType, domain};
-use crate::network::Network;
-use crate::proto::ModelProto;
-use crate::proto::outline::{Outline, Place};
-use crate::trace::Trace;
+use crate::proto::outline::Outline;
+use crate::proto::{ModelProto, StringStringEntryProto};
+use crate::read::{Reader, function_name, versions};
+use crate::rules::RULES;
 
 /// The largest file that is read: protobuf's lengths are of 32 bits, larger models have external data.
 const MOST_FILE_BYTES: u64 = 1 << 31;
@@ -26,58 +24,13 @@ pub const NEWEST_OPSET: i64 = 28;
 /// The newest version of the file format.
 pub(crate) const NEWEST_IR: i64 = 14;
 
-/// The most bytes that a trace uses to compute known values, which are mostly sizes.
-const MOST_FOLDED_BYTES: usize = 64 << 20;
-
 /// An ONNX model: its graph with names resolved, rules found, constants checked.
 #[derive(Clone, Debug)]
 pub struct Model {
-    pub(crate) graph: Arc<Graph>,
-    pub(crate) graphs: usize,
+    model: remat_import::Model,
     producer: String,
     opsets: Vec<(String, i64)>,
     metadata: Vec<(String, String)>,
-}
-
-/// An input or an output of a model.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Port {
-    /// Its name.
-    pub name: String,
-    /// The type that the file declares.
-    pub ty: ValueType,
-    /// An input with a default may be left out.
-    pub has_default: bool,
-}
-
-/// A node for which there is no rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsupported {
-    /// The node's name, or that of its first output.
-    pub node: String,
-    /// The domain of its operator; the standard's is empty.
-    pub domain: String,
-    /// The operator.
-    pub op: String,
-    /// The version of the operator set that the model imports.
-    pub version: i64,
-    /// The supported operator of the most similar name.
-    pub nearest: Option<&'static str>,
-}
-
-impl std::fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let dot = if self.domain.is_empty() { "" } else { "." };
-        write!(
-            f,
-            "node `{}`: {}{dot}{} of version {} is not supported",
-            self.node, self.domain, self.op, self.version
-        )?;
-        match self.nearest {
-            Some(name) => write!(f, " (the nearest name is {name})"),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Model {
@@ -111,53 +64,34 @@ impl Model {
 
     /// `held` has the file, and where in it the bytes of initialisers are that `bytes` leaves out.
     fn parse(bytes: Bytes, folder: Option<&Path>, held: Option<(&File, HashMap<usize, Place>)>) -> Result<Model> {
-        let wrong = |text: String| Error::new(ErrorKind::Format, text);
-        let model_bytes = bytes.len();
+        let held_bytes: u64 = held.iter().flat_map(|(_, places)| places.values()).map(|p| p.bytes).sum();
+        let file_bytes = bytes.len().saturating_add(usize::try_from(held_bytes).unwrap_or(usize::MAX));
         let proto = ModelProto::decode(bytes).map_err(|e| wrong(format!("no ONNX model: {e}")))?;
         let graph = proto.graph.as_ref().ok_or_else(|| wrong("no ONNX model: no graph".into()))?;
-        match proto.ir_version {
-            Some(v) if (1..=NEWEST_IR).contains(&v) => {}
-            Some(v) if v > NEWEST_IR => {
-                let text = format!("the file's IR version is {v}; the newest that is known here is {NEWEST_IR}");
-                return Err(Error::new(ErrorKind::Value, text));
-            }
-            other => return Err(wrong(format!("no ONNX model: IR version {other:?}"))),
-        }
-        let mut imported = opsets(&proto.opset_import)?;
-        if let Some(v) = imported.get("").filter(|v| **v > NEWEST_OPSET) {
-            let text = format!("the model needs operator set {v}; the newest that is known here is {NEWEST_OPSET}");
-            return Err(Error::new(ErrorKind::Value, text));
-        }
-        // files of IR version 1 and 2 import nothing
-        if imported.is_empty() {
-            imported.insert(String::new(), 1);
-        }
-        // a file whose only domain is another one may still use the standard's operators in it
-        imported.entry(String::new()).or_insert(NEWEST_OPSET);
+        let imported = imported(&proto)?;
+        let reader = Reader { folder, held };
         let mut functions = HashMap::new();
         for f in &proto.functions {
-            let key = (domain(f.domain()).to_owned(), f.name().to_owned(), f.overload().to_owned());
-            if functions.insert(key, f).is_some() {
+            // whether one can be read is asked by those who call it
+            if functions.insert(function_name(f), reader.function(f)).is_some() {
                 return Err(wrong(format!("function `{}` is there twice", f.name())));
             }
         }
-        let mut builder = Builder::new(functions, folder, held, model_bytes);
-        let graph = Arc::new(builder.main(graph, &imported)?);
-        let mut opsets: Vec<_> = imported.into_iter().collect();
+        let graph = reader.main(graph)?;
+        let producer = format!("{} {}", proto.producer_name(), proto.producer_version()).trim().to_owned();
+        let text = |p: &StringStringEntryProto| (p.key().to_owned(), p.value().to_owned());
+        let metadata = proto.metadata_props.iter().map(text).collect();
+        let mut opsets: Vec<_> = imported.iter().map(|(domain, version)| (domain.clone(), *version)).collect();
         opsets.sort();
-        let text = |p: &crate::proto::StringStringEntryProto| (p.key().to_owned(), p.value().to_owned());
-        Ok(Model {
-            graph,
-            graphs: builder.graphs,
-            producer: format!("{} {}", proto.producer_name(), proto.producer_version()).trim().to_owned(),
-            opsets,
-            metadata: proto.metadata_props.iter().map(text).collect(),
-        })
+        // the messages and the buffer that they share are let go before the graph is built
+        drop(proto);
+        let foreign = ForeignModel { graph, functions, versions: Some(imported), file_bytes };
+        Ok(Model { model: remat_import::Model::new(foreign, &RULES)?, producer, opsets, metadata })
     }
 
     /// The name of the graph.
     pub fn name(&self) -> &str {
-        &self.graph.name
+        self.model.name()
     }
 
     /// The program that wrote the file, and its version.
@@ -177,88 +111,74 @@ impl Model {
 
     /// The inputs, in order.
     pub fn inputs(&self) -> Vec<Port> {
-        let port = |e: &Entry| Port { name: e.name.clone(), ty: e.ty.clone(), has_default: e.default.is_some() };
-        self.graph.inputs.iter().map(port).collect()
+        self.model.inputs()
     }
 
     /// The outputs, in order.
     pub fn outputs(&self) -> Vec<Port> {
-        let port = |o: &(String, Ref, ValueType)| Port { name: o.0.clone(), ty: o.2.clone(), has_default: false };
-        self.graph.outputs.iter().map(port).collect()
+        self.model.outputs()
     }
 
     /// Every node for which there is no rule, those of inner graphs and functions too.
     pub fn unsupported(&self) -> Vec<Unsupported> {
-        let mut all = Vec::new();
-        collect_unsupported(&self.graph, &mut all);
-        all
+        self.model.unsupported()
+    }
+
+    /// Errors: Value if there are nodes without a rule, with the first of them.
+    pub fn check_supported(&self) -> Result<()> {
+        self.model.check_supported()
     }
 
     /// How often each operator is there, with its domain, those of inner graphs and functions too.
     pub fn operators(&self) -> Vec<(String, String, usize)> {
-        let mut all = std::collections::BTreeMap::new();
-        count_operators(&self.graph, &mut all);
-        all.into_iter().map(|((domain, op), n)| (domain, op, n)).collect()
+        self.model.operators()
     }
 
-    /// The model with its constants on `device`. Errors: Value if there are nodes without a rule, with all their operators; Closed.
+    /// See [`remat_import::Model::with_input`].
+    pub fn with_input(self, name: &str, value: &HostTensor) -> Result<Model> {
+        Ok(Model { model: self.model.with_input(name, value)?, ..self })
+    }
+
+    /// See [`remat_import::Model::with_outputs`].
+    pub fn with_outputs(self, names: &[&str]) -> Result<Model> {
+        Ok(Model { model: self.model.with_outputs(names)?, ..self })
+    }
+
+    /// See [`remat_import::Model::on`].
     pub fn on(&self, device: &Device) -> Result<Network> {
-        self.check_supported()?;
-        Network::new(self.graph.clone(), self.graphs, device, device)
+        self.model.on(device)
     }
 
-    /// The model for inputs of these types, as one graph. The weights are constants that share the model's memory. Inputs and
-    /// outputs have the model's names, and nodes are in scopes of the names of its nodes. For strings from a list, such as class
-    /// labels, the graph gives places in the list. `None` if sizes follow from values, if random numbers are drawn, or if a value
-    /// is no tensor: a [`Network`] runs such a model.
-    ///
-    /// Errors: as [`Network::run`] and [`Model::on`].
+    /// See [`remat_import::Model::trace`].
     pub fn trace(&self, inputs: &[Fact]) -> Result<Option<Trace>> {
-        // computes nothing, so that the weights are not copied
-        let dry = Device::dry(DeviceOptions::default())?;
-        // each call waits, so that the rule learns at once if a value is too large to be computed
-        let options = DeviceOptions {
-            threads: 1,
-            budget_bytes: Some(MOST_FOLDED_BYTES),
-            async_level: AsyncLevel::Sync,
-            ..Default::default()
-        };
-        self.check_supported()?;
-        Network::new(self.graph.clone(), self.graphs, &dry, &Device::cpu(options)?)?.trace(inputs)
+        self.model.trace(inputs)
     }
 }
 
-impl Model {
-    /// Errors: Value if there are nodes without a rule, with the first of them.
-    pub fn check_supported(&self) -> Result<()> {
-        let missing = self.unsupported();
-        if missing.is_empty() {
-            return Ok(());
+fn wrong(text: String) -> Error {
+    Error::new(ErrorKind::Format, text)
+}
+
+/// The versions that a model imports. Errors: Format; Value for versions newer than Remat knows.
+fn imported(proto: &ModelProto) -> Result<Versions> {
+    match proto.ir_version {
+        Some(v) if (1..=NEWEST_IR).contains(&v) => {}
+        Some(v) if v > NEWEST_IR => {
+            let text = format!("the file's IR version is {v}; the newest that is known here is {NEWEST_IR}");
+            return Err(Error::new(ErrorKind::Value, text));
         }
-        let shown: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
-        let more = if missing.len() > 5 { format!(", and {} more", missing.len() - 5) } else { String::new() };
-        Err(Error::new(ErrorKind::Value, format!("{}{more}", shown.join("; "))))
+        other => return Err(wrong(format!("no ONNX model: IR version {other:?}"))),
     }
-}
-
-fn collect_unsupported(graph: &Graph, all: &mut Vec<Unsupported>) {
-    for node in &graph.nodes {
-        if let Kind::Unknown(nearest) = node.kind {
-            all.push(Unsupported {
-                node: node.name.clone(),
-                domain: node.domain.clone(),
-                op: node.op.clone(),
-                version: node.opset,
-                nearest,
-            });
-        }
-        node.graphs().for_each(|g| collect_unsupported(g, all));
+    let mut imported = versions(&proto.opset_import)?;
+    if let Some(v) = imported.get("").filter(|v| **v > NEWEST_OPSET) {
+        let text = format!("the model needs operator set {v}; the newest that is known here is {NEWEST_OPSET}");
+        return Err(Error::new(ErrorKind::Value, text));
     }
-}
-
-fn count_operators(graph: &Graph, all: &mut std::collections::BTreeMap<(String, String), usize>) {
-    for node in &graph.nodes {
-        *all.entry((node.domain.clone(), node.op.clone())).or_default() += 1;
-        node.graphs().for_each(|g| count_operators(g, all));
+    // files of IR version 1 and 2 import nothing
+    if imported.is_empty() {
+        imported.insert(String::new(), 1);
     }
+    // a file whose only domain is another one may still use the standard's operators in it
+    imported.entry(String::new()).or_insert(NEWEST_OPSET);
+    Ok(imported)
 }

@@ -1,17 +1,15 @@
 //! Tensors of a file: checked against their bytes before anything is allocated.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use prost::Message;
-use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, bf16, f16, open_file};
+use remat_import::{Held, Literal, Narrow, Place, Text, open_external};
+use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, bf16, f16};
 
-use crate::proto::outline::Place;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{SparseTensorProto, TensorProto};
-use crate::value::Text;
 
 /// The most bytes that a sparse tensor takes once it is dense, for each byte of its values and their places, and in any case: its file
 /// says a shape, and little more.
@@ -19,48 +17,6 @@ const DENSE: (usize, usize) = (1024, 4096);
 
 /// The most bytes of one external tensor, protobuf's own limit of a tensor inside a file.
 const MOST_EXTERNAL_BYTES: u64 = 64 << 30;
-
-/// A constant of a file.
-#[derive(Clone, Debug)]
-pub(crate) enum Literal {
-    Tensor(HostTensor),
-    Text(Text),
-}
-
-/// Bytes that are in a file still.
-#[derive(Clone, Copy)]
-pub(crate) struct Held<'f> {
-    pub(crate) file: &'f File,
-    pub(crate) place: Place,
-}
-
-impl Held<'_> {
-    /// Errors: Io, also for a file that has become shorter.
-    fn read(mut self, to: &mut [u8]) -> Result<()> {
-        self.file.seek(SeekFrom::Start(self.place.at))?;
-        Ok(self.file.read_exact(to)?)
-    }
-
-    /// The bytes by themselves. Errors: Io, also without memory.
-    fn to_vec(self) -> Result<Vec<u8>> {
-        let mut bytes = remat_types::vec_for::<u8>(self.place.bytes as usize)?;
-        bytes.resize(self.place.bytes as usize, 0);
-        self.read(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// The tensor that they are, in its own memory from the first. Errors: as [`HostTensor::from_bytes`]; Io.
-    fn tensor(self, dtype: DType, shape: Shape) -> Result<HostTensor> {
-        let fits = shape.checked_elems()?.checked_mul(dtype.size_bytes()).map(|b| b as u64) == Some(self.place.bytes);
-        if !fits || dtype == DType::Bool {
-            // `from_bytes` checks bools, and reports data that do not fit
-            return HostTensor::from_bytes(dtype, shape, &self.to_vec()?);
-        }
-        let mut t = HostTensor::zeros(dtype, shape)?;
-        self.read(t.try_bytes_mut()?)?;
-        Ok(t)
-    }
-}
 
 fn wrong(text: String) -> Error {
     Error::new(ErrorKind::Format, text)
@@ -91,68 +47,21 @@ pub(crate) fn dtype_of(data_type: i32) -> Result<DType> {
     })
 }
 
-/// An integer of less than a byte: read as one of a byte, since Remat has no smaller ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Narrow {
-    pub(crate) bits: u32,
-    pub(crate) signed: bool,
-}
-
-impl Narrow {
-    /// The element type of this number, if it is a narrow integer.
-    pub(crate) fn of(data_type: i64) -> Option<Narrow> {
-        let known = i32::try_from(data_type).ok().and_then(|d| DataType::try_from(d).ok())?;
-        let (bits, signed) = match known {
-            DataType::Uint4 => (4, false),
-            DataType::Int4 => (4, true),
-            DataType::Uint2 => (2, false),
-            DataType::Int2 => (2, true),
-            _ => return None,
-        };
-        Some(Narrow { bits, signed })
-    }
-
-    pub(crate) fn dtype(self) -> DType {
-        if self.signed { DType::I8 } else { DType::U8 }
-    }
-
-    /// How many numbers there are.
-    pub(crate) fn count(self) -> i64 {
-        1 << self.bits
-    }
-
-    /// The least of them.
-    pub(crate) fn least(self) -> i64 {
-        if self.signed { -self.count() / 2 } else { 0 }
-    }
-
-    /// Bytes of so many of them, side by side.
-    fn bytes(self, elems: usize) -> usize {
-        elems.div_ceil((8 / self.bits) as usize)
-    }
-
-    /// Numbers that stand side by side in bytes, the first in the lowest bits. Errors: Format for another number of bytes.
-    fn unpack(self, packed: &[u8], shape: Shape) -> Result<HostTensor> {
-        let elems = shape.elems();
-        if packed.len() != self.bytes(elems) {
-            let text = format!("{} bytes for shape {shape} of integers of {} bits", packed.len(), self.bits);
-            return Err(wrong(text));
-        }
-        let each = (8 / self.bits) as usize;
-        let number = |i: usize| {
-            let bits = i64::from(packed[i / each] >> (self.bits as usize * (i % each))) % self.count();
-            if self.signed && bits >= self.count() / 2 { bits - self.count() } else { bits }
-        };
-        match self.signed {
-            true => HostTensor::from_slice(&(0..elems).map(|i| number(i) as i8).collect::<Vec<_>>(), shape),
-            false => HostTensor::from_slice(&(0..elems).map(|i| number(i) as u8).collect::<Vec<_>>(), shape),
-        }
+/// The narrow integer of this element type, if it is one.
+pub(crate) fn narrow_of(data_type: i64) -> Option<Narrow> {
+    let known = i32::try_from(data_type).ok().and_then(|d| DataType::try_from(d).ok())?;
+    match known {
+        DataType::Uint4 => Some(Narrow::U4),
+        DataType::Int4 => Some(Narrow::I4),
+        DataType::Uint2 => Some(Narrow::U2),
+        DataType::Int2 => Some(Narrow::I2),
+        _ => None,
     }
 }
 
 /// The dtype in which elements of a type are held. Errors: as [`dtype_of`].
 pub(crate) fn held_dtype(data_type: i32) -> Result<DType> {
-    Narrow::of(i64::from(data_type)).map_or_else(|| dtype_of(data_type), |n| Ok(n.dtype()))
+    narrow_of(i64::from(data_type)).map_or_else(|| dtype_of(data_type), |n| Ok(n.dtype()))
 }
 
 /// The shape that `dims` say. Errors: Format for negative extents; Shape too large to address.
@@ -203,17 +112,17 @@ fn text(t: &TensorProto) -> Result<Text> {
 
 fn numbers(t: &TensorProto, folder: Option<&Path>, held: Option<Held<'_>>) -> Result<HostTensor> {
     let (dtype, shape) = (held_dtype(t.data_type())?, shape_of(&t.dims)?);
-    let narrow = Narrow::of(i64::from(t.data_type()));
+    let narrow = narrow_of(i64::from(t.data_type()));
     if t.segment.is_some() {
         return Err(wrong("a tensor in segments, which no exporter writes".into()));
     }
     if t.data_location == Some(DataLocation::External as i32) {
         let size = shape.checked_elems()?.checked_mul(dtype.size_bytes());
-        let (file, place) = external(t, narrow.map_or(size, |n| Some(n.bytes(shape.elems()))), folder)?;
-        return in_file(Held { file: &file, place }, narrow, dtype, shape);
+        let (file, place) = external(t, narrow.map_or(size, |n| Some(n.packed_bytes(shape.elems()))), folder)?;
+        return Held { file: &file, place }.tensor(dtype, shape, narrow);
     }
     if let Some(held) = held {
-        return in_file(held, narrow, dtype, shape);
+        return held.tensor(dtype, shape, narrow);
     }
     if let Some(n) = narrow {
         return match &t.raw_data {
@@ -263,28 +172,6 @@ fn numbers(t: &TensorProto, folder: Option<&Path>, held: Option<Held<'_>>) -> Re
     }
 }
 
-fn in_file(held: Held<'_>, narrow: Option<Narrow>, dtype: DType, shape: Shape) -> Result<HostTensor> {
-    match narrow {
-        Some(n) => n.unpack(&held.to_vec()?, shape),
-        None => held.tensor(dtype, shape),
-    }
-}
-
-/// Where external data lies: a path within `folder`, links followed. Errors: Format for any other.
-fn external_path(location: &str, folder: Option<&Path>) -> Result<PathBuf> {
-    let Some(folder) = folder else {
-        return Err(wrong(format!("external data in `{location}`, of a model that was not read from a file")));
-    };
-    let outside = || wrong(format!("external data in `{location}`, which is outside the model's folder"));
-    let inside = |c: Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
-    if location.is_empty() || !Path::new(location).components().all(inside) {
-        return Err(outside());
-    }
-    let named = |e: std::io::Error| Error::from(e).context(location);
-    let path = folder.join(location).canonicalize().map_err(named)?;
-    if path.starts_with(folder.canonicalize().map_err(named)?) { Ok(path) } else { Err(outside()) }
-}
-
 /// The file of external data and where it is in there, which are to be as many bytes as `size`.
 fn external(t: &TensorProto, size: Option<usize>, folder: Option<&Path>) -> Result<(File, Place)> {
     let entry = |key: &str| t.external_data.iter().find(|e| e.key() == key).map(|e| e.value());
@@ -292,17 +179,13 @@ fn external(t: &TensorProto, size: Option<usize>, folder: Option<&Path>) -> Resu
         entry(key).map(|v| v.parse().map_err(|_| wrong(format!("external {key} is `{v}`")))).transpose()
     };
     let location = entry("location").ok_or_else(|| wrong("external data without a location".into()))?;
-    let path = external_path(location, folder)?;
     let bytes = size.map_or(u64::MAX, |b| b as u64);
     let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(bytes));
     if length != bytes || bytes > MOST_EXTERNAL_BYTES {
         return Err(wrong(format!("{length} external bytes for a tensor that takes {bytes}")));
     }
-    let (file, size) = open_file(&path)?;
-    if offset.checked_add(length).is_none_or(|end| end > size) {
-        return Err(wrong(format!("{length} bytes from {offset} on in `{location}`, which has {size}")));
-    }
-    Ok((file, Place { at: offset, bytes: length }))
+    let place = Place { at: offset, bytes: length };
+    Ok((open_external(location, folder, place)?, place))
 }
 
 /// A sparse tensor as a dense one. Errors: Format; those of its parts.

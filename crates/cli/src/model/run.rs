@@ -6,7 +6,7 @@ use clap::Args;
 use remat::runtime::{Device, DeviceOptions};
 use remat::types::{Error, ErrorKind, HostTensor, Result, read_file};
 use remat_lite::Port;
-use remat_onnx::Value;
+use remat_onnx::{Value, read_value};
 use serde_json::{Value as Json, json};
 
 use super::difference::{Difference, Tolerance};
@@ -159,7 +159,7 @@ impl Recorded<'_> {
     fn all(&self, ports: &[Port], what: &str) -> Result<Vec<Value>> {
         let read = |(i, port): (usize, &Port)| {
             let path = self.dir.join(format!("{what}_{i}.pb"));
-            let value = read_file(&path, 1 << 31).and_then(|bytes| port.read(&self.device, bytes));
+            let value = read_file(&path, 1 << 31).and_then(|bytes| read_value(port, &self.device, bytes));
             value.map_err(|e| {
                 let named = e.to_string().contains(&path.display().to_string());
                 if named { e } else { e.context(path.display()) }

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use remat_onnx::{Model, Port, Value};
+use remat_onnx::{Model, Port, Value, read_value};
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::{Tensor, compile};
 use remat_types::{DType, ErrorKind, HostTensor, Result};
@@ -196,7 +196,7 @@ fn values(device: &Device, ports: &[Port], set: &Path, what: &str) -> Result<Vec
     let files: Vec<PathBuf> = (0..).map(|i| set.join(format!("{what}_{i}.pb"))).take_while(|p| p.is_file()).collect();
     let needed: Vec<&Port> = ports.iter().filter(|p| !p.has_default).collect();
     let ports: Vec<&Port> = if files.len() == ports.len() { ports.iter().collect() } else { needed };
-    files.iter().zip(ports).map(|(path, port)| port.read(device, std::fs::read(path)?)).collect()
+    files.iter().zip(ports).map(|(path, port)| read_value(port, device, std::fs::read(path)?)).collect()
 }
 
 /// The classic networks, whose weights are constants: fed with `0, 1 .. n - 1` over `n`.
@@ -230,7 +230,7 @@ fn light_case(o: &Options, name: String, path: &Path) -> Case {
         for (i, p) in model.outputs().iter().enumerate() {
             let file = path
                 .with_file_name(format!("{}_output_{i}.pb", path.file_stem().unwrap_or_default().to_string_lossy()));
-            wanted.push(p.read(&device, std::fs::read(file)?)?);
+            wanted.push(read_value(p, &device, std::fs::read(file)?)?);
         }
         // the standard keeps their tolerances beside the links to the whole networks
         let folder = o.data.join("real").join(name.replacen("light_", "test_", 1));

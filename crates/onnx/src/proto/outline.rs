@@ -14,18 +14,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 
+use remat_import::Place;
+
 /// Tensors of fewer bytes stay in the outline: reading them by themselves would take longer.
 const LEAST_BYTES: u64 = 4096;
 
 /// A length as [`patch`] writes it, with room for any of a file.
 const LENGTH_BYTES: usize = 5;
-
-/// Where a tensor's bytes are in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) at: u64,
-    pub(crate) bytes: u64,
-}
 
 #[derive(Debug)]
 pub(crate) struct Outline {

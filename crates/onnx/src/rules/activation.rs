@@ -1,11 +1,10 @@
 //! Activations.
 
+use remat_import::{Cx, Value, one, shape_error};
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::{Row, of, row};
-use crate::graph::{Cx, one, shape_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("Celu", 12, |c| c.unary(|x| x.celu(c.real("alpha", 1.0)?))),
@@ -58,7 +57,7 @@ fn hard_sigmoid(c: &Cx<'_>) -> Result<Vec<Value>> {
 fn prelu(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, slope) = (c.x(0)?, c.x(1)?);
     // before version 7 a vector has a number for each channel
-    if c.opset() < 7 && slope.rank() == 1 && x.rank() > 2 && slope.elems() > 1 {
+    if c.version() < 7 && slope.rank() == 1 && x.rank() > 2 && slope.elems() > 1 {
         let shape: Vec<isize> = std::iter::once(-1).chain((2..x.rank()).map(|_| 1)).collect();
         return one(x.prelu(&slope.reshape(&shape)?)?);
     }
@@ -89,7 +88,7 @@ fn swish(x: &Tensor, alpha: f64) -> Result<Tensor> {
 /// Before version 13 the axes from `axis` on are one.
 fn softmax(c: &Cx<'_>, f: fn(&Tensor, isize) -> Result<Tensor>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    if c.opset() >= 13 {
+    if c.version() >= 13 {
         return one(f(x, c.axis("axis", -1)?)?);
     }
     let (flat, shape) = flattened(x, c.axis("axis", 1)?)?;
@@ -119,7 +118,7 @@ fn hardmax(c: &Cx<'_>) -> Result<Vec<Value>> {
         x.argmax_over(axis as isize, true)?.eq(&places)?.cast(x.dtype())
     };
     let x = c.x(0)?;
-    if c.opset() >= 13 {
+    if c.version() >= 13 {
         return one(hard(x, c.axis("axis", -1)?)?);
     }
     let (flat, shape) = flattened(x, c.axis("axis", 1)?)?;

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use remat_import::{Cx, Value, one, shape_error, value_error};
 use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("Abs", 1, |c| c.unary(Tensor::abs)),
@@ -68,7 +67,7 @@ type Binary = fn(&Tensor, Tensor) -> Result<Tensor>;
 /// Both operands. Before version 7 the second one is laid along the first by attributes.
 pub(super) fn operands<'c>(c: &'c Cx<'_>) -> Result<(&'c Tensor, Tensor)> {
     let (a, b) = (c.x(0)?, c.x(1)?);
-    let axis = if c.opset() < 7 && c.flag("broadcast", false)? { c.opt_int("axis")? } else { None };
+    let axis = if c.version() < 7 && c.flag("broadcast", false)? { c.opt_int("axis")? } else { None };
     let Some(axis) = axis else { return Ok((a, b.clone())) };
     let first = if axis < 0 { axis + a.rank() as i64 } else { axis };
     let behind = a.rank() as i64 - first - b.rank() as i64;
@@ -93,7 +92,7 @@ fn fold(c: &Cx<'_>, f: Binary) -> Result<Vec<Value>> {
 
 fn mean(c: &Cx<'_>) -> Result<Vec<Value>> {
     let sum = fold(c, Tensor::add)?;
-    one(sum[0].tensor()?.div(c.len() as f64)?)
+    one(sum[0].tensor()?.div(c.input_count() as f64)?)
 }
 
 fn bit_shift(c: &Cx<'_>) -> Result<Vec<Value>> {
@@ -112,7 +111,7 @@ fn bit_shift(c: &Cx<'_>) -> Result<Vec<Value>> {
 
 fn clip(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    if c.opset() < 11 {
+    if c.version() < 11 {
         let (lo, hi) = (c.opt_real("min")?, c.opt_real("max")?);
         let y = lo.map_or(Ok(x.clone()), |lo| x.maximum(lo))?;
         return one(hi.map_or(Ok(y.clone()), |hi| y.minimum(hi))?);
@@ -145,7 +144,7 @@ fn equal(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 /// Strings under the shape that they broadcast to.
-pub(super) fn spread(t: &crate::value::Text, shape: &Shape) -> Result<Vec<String>> {
+pub(super) fn spread(t: &remat_import::Text, shape: &Shape) -> Result<Vec<String>> {
     let layout = remat_types::Layout::contiguous(t.shape.clone()).broadcast_to(shape)?;
     let data: &Arc<Vec<String>> = &t.data;
     Ok(layout.indices().map(|i| data[i].clone()).collect())

@@ -1,12 +1,11 @@
 //! Attention and similar operators.
 
+use remat_import::{Cx, Value, one, shape_error, size};
 use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{DType, Error, ErrorKind, Result};
 
-use super::{Row, free, of, row};
-use crate::graph::{Cx, one, shape_error, size};
+use super::{Row, dtype, free, of, row};
 use crate::tensor::dtype_of;
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("Attention", 23, attention),
@@ -352,7 +351,7 @@ fn flex_attention(c: &Cx<'_>) -> Result<Vec<Value>> {
     let scale = c.opt_real("scale")?.unwrap_or_else(|| (d.max(1) as f64).sqrt().recip());
     let root = scale.sqrt();
     let scores = q.mul(root)?.matmul(&shared(k, heads)?.mul(root)?.t()?)?;
-    let wide = match c.dtype("softmax_precision")? {
+    let wide = match dtype(c, "softmax_precision")? {
         Some(dtype) => dtype,
         None if q.dtype() == DType::F64 => DType::F64,
         None => DType::F32,

@@ -1,12 +1,11 @@
 //! Element types.
 
+use remat_import::{Cx, Narrow, Value, one};
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
 
 use super::{Row, row};
-use crate::graph::{Cx, NARROW, one};
-use crate::tensor::{Narrow, dtype_of};
-use crate::value::Value;
+use crate::tensor::{dtype_of, narrow_of};
 
 pub(super) const ROWS: &[Row] = &[row("BitCast", 26, bit_cast), row("Cast", 1, cast), row("CastLike", 15, cast_like)];
 
@@ -17,18 +16,18 @@ fn narrowed(x: &Tensor, n: Narrow) -> Result<Tensor> {
 }
 
 fn cast_like(c: &Cx<'_>) -> Result<Vec<Value>> {
-    match c.opt_int(NARROW)?.and_then(Narrow::of) {
+    match c.narrow(1) {
         Some(n) => one(narrowed(c.x(0)?, n)?),
         None => one(c.x(0)?.cast(c.x(1)?.dtype())?),
     }
 }
 
 fn cast(c: &Cx<'_>) -> Result<Vec<Value>> {
-    if let Ok(Some(n)) = c.opt_int("to").map(|to| to.and_then(Narrow::of)) {
+    if let Ok(Some(n)) = c.opt_int("to").map(|to| to.and_then(narrow_of)) {
         return one(narrowed(c.x(0)?, n)?);
     }
     // before version 6 the type is a name
-    let to = match c.opset() < 6 && c.int("to", 0).is_err() {
+    let to = match c.version() < 6 && c.int("to", 0).is_err() {
         true => named(c.string("to", "")?).ok_or_else(|| c.missing("to"))?,
         false => dtype_of(i32::try_from(c.int_of("to")?).unwrap_or(-1)).map_err(|e| e.context("attribute `to`"))?,
     };

@@ -1,11 +1,10 @@
 //! Operators that ONNX Runtime adds for transformers: its optimiser and exporters write them.
 
+use remat_import::{Cx, Value, shape_error, size, value_error};
 use remat_tensor::{Attend, QueryPlace, Tensor};
 use remat_types::{DType, HostTensor, Result};
 
 use super::{Row, of};
-use crate::graph::{Cx, shape_error, size, value_error};
-use crate::value::Value;
 
 const MS: &str = "com.microsoft";
 

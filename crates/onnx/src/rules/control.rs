@@ -6,13 +6,11 @@
 
 use std::cell::Cell;
 
-use remat_runtime::tracing;
+use remat_import::{Cx, Graph, Value, ValueType, shape_error, size, value_error};
 use remat_tensor::{Collect, ScanOptions, Tensor, cond, scan, while_loop};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free};
-use crate::graph::{Cx, Graph, shape_error, size, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[free("If", 1, branch), free("Loop", 1, repeat), free("Scan", 8, walk)];
 
@@ -24,10 +22,10 @@ const MOST_UNROLLED: i64 = 4;
 const MOST_GROWING: i64 = 1024;
 
 /// The truth value of a tensor if it can be had now: not in a trace unless it is known.
-fn decided(v: &Value) -> Result<Option<bool>> {
+fn decided(c: &Cx<'_>, v: &Value) -> Result<Option<bool>> {
     let host = match v.known() {
         Some(host) => host,
-        None if tracing::is_tracing() => return Ok(None),
+        None if c.is_tracing() => return Ok(None),
         None => v.tensor()?.to_host()?,
     };
     match host.to_i64_vec()[..] {
@@ -42,7 +40,7 @@ fn tensors(all: Vec<Value>) -> Result<Vec<Tensor>> {
 
 fn branch(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (yes, no) = (c.graph("then_branch")?, c.graph("else_branch")?);
-    match decided(c.needed(0)?)? {
+    match decided(c, c.needed(0)?)? {
         Some(true) => c.run(yes, Vec::new()),
         Some(false) => c.run(no, Vec::new()),
         None => {
@@ -70,14 +68,14 @@ fn repeat(c: &Cx<'_>) -> Result<Vec<Value>> {
         Some(_) => Some(c.number(0)?.max(0)),
         None => None,
     };
-    let carried: Vec<Value> = (2..c.len()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
-    if body.inputs.len() != carried.len() + 2 || body.outputs.len() < carried.len() + 1 {
-        let text = format!("a body of {} inputs and {} outputs", body.inputs.len(), body.outputs.len());
+    let carried: Vec<Value> = (2..c.input_count()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
+    if body.input_count() != carried.len() + 2 || body.output_count() < carried.len() + 1 {
+        let text = format!("a body of {} inputs and {} outputs", body.input_count(), body.output_count());
         return Err(Error::new(ErrorKind::Arity, format!("{text} for {} carried values", carried.len())));
     }
     let begins = c.value(1).cloned();
-    let first = begins.as_ref().map_or(Ok(Some(true)), decided)?;
-    if tracing::is_tracing() && (first.is_none() || most.is_none_or(|m| m > MOST_UNROLLED)) {
+    let first = begins.as_ref().map_or(Ok(Some(true)), |v| decided(c, v))?;
+    if c.is_tracing() && (first.is_none() || most.is_none_or(|m| m > MOST_UNROLLED)) {
         return traced_loop(c, body, most, begins, carried);
     }
     match written_out(c, body, most, first.unwrap_or(false), carried.clone())? {
@@ -102,11 +100,11 @@ fn written_out(
         inputs.append(&mut carried);
         let mut y = c.run(body, inputs)?.into_iter();
         let next = y.next().ok_or_else(|| value_error("a body without a condition"))?;
-        let n = c.len().saturating_sub(2);
+        let n = c.input_count().saturating_sub(2);
         carried = y.by_ref().take(n).collect();
         rows.iter_mut().zip(y).for_each(|(all, v)| all.push(v));
         step += 1;
-        go_on = match decided(&next)? {
+        go_on = match decided(c, &next)? {
             Some(b) => b,
             None => return Ok(None),
         };
@@ -120,8 +118,8 @@ fn written_out(
 /// Rows of a loop as one tensor. Of no rows the body's declaration says the type.
 fn stacked(c: &Cx<'_>, body: &Graph, k: usize, rows: Vec<Value>) -> Result<Value> {
     if rows.is_empty() {
-        let at = body.outputs.len() - row_count(c, body) + k;
-        let crate::graph::ValueType::Tensor(Some(dtype), Some(extents)) = &body.outputs[at].2 else {
+        let at = body.output_count() - row_count(c, body) + k;
+        let Some(ValueType::Tensor(Some(dtype), Some(extents))) = body.output_type(at) else {
             return Err(shape_error("rows of a loop that makes no step, and whose type is not declared"));
         };
         let shape: Vec<usize> = std::iter::once(0).chain(extents.iter().map(|e| e.fixed().unwrap_or(0))).collect();
@@ -132,7 +130,7 @@ fn stacked(c: &Cx<'_>, body: &Graph, k: usize, rows: Vec<Value>) -> Result<Value
 }
 
 fn row_count(c: &Cx<'_>, body: &Graph) -> usize {
-    body.outputs.len().saturating_sub(1 + c.len().saturating_sub(2))
+    body.output_count().saturating_sub(1 + c.input_count().saturating_sub(2))
 }
 
 /// A loop with many steps, or with steps that a trace does not know. It becomes an operator. If a carried value changes its
@@ -145,7 +143,7 @@ fn traced_loop(
     carried: Vec<Value>,
 ) -> Result<Vec<Value>> {
     let grows = Cell::new(false);
-    let known = begins.as_ref().map_or(Ok(Some(true)), decided)?;
+    let known = begins.as_ref().map_or(Ok(Some(true)), |v| decided(c, v))?;
     let y = loop_operator(c, body, most, (begins, known), &carried, &grows);
     if y.is_ok() || !grows.get() {
         return y;
@@ -233,7 +231,7 @@ fn walk(c: &Cx<'_>) -> Result<Vec<Value>> {
     let body = c.graph("body")?;
     let count = size(c.int_of("num_scan_inputs")?)?;
     // version 8 has the lengths first, and a batch
-    if c.opset() < 9 {
+    if c.version() < 9 {
         return walk_batch(c, body, count);
     }
     let inputs = c.all()?;
@@ -253,7 +251,7 @@ fn one_walk(c: &Cx<'_>, body: &Graph, count: usize, inputs: Vec<Tensor>) -> Resu
     let n =
         inputs.len().checked_sub(count).ok_or_else(|| Error::new(ErrorKind::Arity, "fewer inputs than are scanned"))?;
     let outputs =
-        body.outputs.len().checked_sub(n).ok_or_else(|| Error::new(ErrorKind::Arity, "a body of too few outputs"))?;
+        body.output_count().checked_sub(n).ok_or_else(|| Error::new(ErrorKind::Arity, "a body of too few outputs"))?;
     let (axes, backwards) = (list(c, "scan_input_axes", count)?, list(c, names(c).0, count)?);
     let (out_axes, out_backwards) = (list(c, "scan_output_axes", outputs)?, list(c, names(c).1, outputs)?);
     let mut xs = Vec::new();
@@ -263,7 +261,7 @@ fn one_walk(c: &Cx<'_>, body: &Graph, count: usize, inputs: Vec<Tensor>) -> Resu
     }
     let init = &inputs[..n];
     let trips = xs.first().map(|x| x.dims()[0]).ok_or_else(|| value_error("nothing is scanned"))?;
-    let (last, rows) = if tracing::is_tracing() && trips as i64 > MOST_UNROLLED {
+    let (last, rows) = if c.is_tracing() && trips as i64 > MOST_UNROLLED {
         let (init, refs): (Vec<&Tensor>, Vec<&Tensor>) = (init.iter().collect(), xs.iter().collect());
         scan(&ScanOptions::default(), &init, &refs, |_, carried, row| {
             let inputs = carried.iter().chain(row).cloned().map(Value::Tensor).collect();
@@ -298,12 +296,12 @@ fn one_walk(c: &Cx<'_>, body: &Graph, count: usize, inputs: Vec<Tensor>) -> Resu
 
 /// The names of the attributes of directions.
 fn names(c: &Cx<'_>) -> (&'static str, &'static str) {
-    if c.opset() < 9 { ("directions", "-") } else { ("scan_input_directions", "scan_output_directions") }
+    if c.version() < 9 { ("directions", "-") } else { ("scan_input_directions", "scan_output_directions") }
 }
 
 /// Version 8: each part of a batch by itself, of a length of its own.
 fn walk_batch(c: &Cx<'_>, body: &Graph, count: usize) -> Result<Vec<Value>> {
-    let inputs: Vec<Tensor> = (1..c.len()).map(|i| c.x(i).cloned()).collect::<Result<_>>()?;
+    let inputs: Vec<Tensor> = (1..c.input_count()).map(|i| c.x(i).cloned()).collect::<Result<_>>()?;
     let batch = inputs.first().and_then(|t| t.dims().first().copied()).unwrap_or(0);
     let lengths = c.opt_numbers(0)?;
     let mut parts: Vec<Vec<Tensor>> = Vec::new();

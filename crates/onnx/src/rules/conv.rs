@@ -1,11 +1,10 @@
 //! Convolutions.
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::{ConvParams, Patches, Tensor};
 use remat_types::{DType, Padding, Result, Shape};
 
 use super::{Row, of, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("CausalConvWithState", 27, causal_conv),

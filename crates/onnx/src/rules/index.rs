@@ -1,13 +1,12 @@
 //! Parts that other tensors name.
 
+use remat_import::{Cx, Text, Value, one, shape_error};
 use remat_ops::compose::ScatterReduce;
 use remat_ops::index::PutFn;
 use remat_tensor::Tensor;
 use remat_types::{DType, Result, axis_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error};
-use crate::value::{Text, Value};
 
 pub(super) const ROWS: &[Row] = &[
     row("Compress", 9, compress),
@@ -84,7 +83,7 @@ fn gather_elements(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 fn gather_nd(c: &Cx<'_>) -> Result<Vec<Value>> {
-    let batch = crate::graph::size(c.int("batch_dims", 0)?)?;
+    let batch = remat_import::size(c.int("batch_dims", 0)?)?;
     one(c.x(0)?.gather_nd(c.x(1)?, batch)?)
 }
 
@@ -93,7 +92,7 @@ fn one_hot(c: &Cx<'_>) -> Result<Vec<Value>> {
         Some(host) if host.elems() == 1 => host.to_f64_vec()[0] as i64,
         _ => c.x(1)?.cast(DType::I64)?.as_size()? as i64,
     };
-    let depth_elems = crate::graph::size(depth)?;
+    let depth_elems = remat_import::size(depth)?;
     let index = c.x(0)?.cast(DType::I64)?;
     let index = index.lt(0)?.where_cond(&index.add(depth)?, &index)?;
     let axis = axis_of(c.axis("axis", -1)?, index.rank() + 1)?;

@@ -1,11 +1,10 @@
 //! Products.
 
+use remat_import::{Cx, Value, one};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result};
 
 use super::{Row, of, row};
-use crate::graph::{Cx, one};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("Det", 11, |c| c.unary(Tensor::det)),

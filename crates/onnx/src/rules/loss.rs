@@ -1,10 +1,10 @@
 //! Losses of classes.
 
+use remat_import::{Cx, shape_error};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result};
 
 use super::{Row, row};
-use crate::graph::{Cx, shape_error};
 
 pub(super) const ROWS: &[Row] = &[
     row("NegativeLogLikelihoodLoss", 12, |c| Ok(vec![loss(c, c.x(0)?)?.into()])),

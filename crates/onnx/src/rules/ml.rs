@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
+use remat_import::{Cx, Labels, Literal, Text, Value, one, shape_error, size, value_error};
 use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::trees::Trees;
 use super::{Row, of};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::tensor::Literal;
-use crate::value::{Labels, Text, Value};
 
 const ML: &str = "ai.onnx.ml";
 

@@ -26,11 +26,13 @@ mod text;
 mod trees;
 mod vision;
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
-pub(crate) use crate::graph::Row;
-use crate::graph::Rule;
+use remat_import::{Cx, Row, Rule, Rules};
+use remat_types::{DType, Result};
+
+use crate::schema;
+use crate::tensor::dtype_of;
 
 /// A row of the standard's own domain.
 const fn row(op: &'static str, since: i64, rule: Rule) -> Row {
@@ -74,52 +76,18 @@ const FAMILIES: &[&[Row]] = &[
     vision::ROWS,
 ];
 
-/// The rows of an operator, the newest first.
-type Table = HashMap<(&'static str, &'static str), Vec<&'static Row>>;
+/// The table of the rules.
+pub(crate) static RULES: LazyLock<Rules> =
+    LazyLock::new(|| Rules::new(FAMILIES).with_schemas(|domain, op, version| schema::find(domain, op, version?)));
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut table = Table::new();
-    for row in FAMILIES.iter().copied().flatten() {
-        table.entry((row.domain, row.op)).or_default().push(row);
-    }
-    table.values_mut().for_each(|rows| rows.sort_by_key(|r| -r.since));
-    table
-});
-
-/// The newest row that is no newer than the imported version.
-pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static Row> {
-    let rows = TABLE.get(&(domain, op))?;
-    rows.iter().copied().find(|r| r.since <= version)
+/// An attribute that is an element type. Errors: Format; DType for those that Remat has not.
+fn dtype(c: &Cx<'_>, name: &str) -> Result<Option<DType>> {
+    let known = |n: i64| dtype_of(i32::try_from(n).unwrap_or(-1)).map_err(|e| e.context(format!("attribute `{name}`")));
+    c.opt_int(name)?.map(known).transpose()
 }
 
 /// All rows.
 #[cfg(test)]
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     FAMILIES.iter().copied().flatten()
-}
-
-/// The supported operator whose name is most like another one, if it is like it at all.
-pub(crate) fn nearest(domain: &str, op: &str) -> Option<&'static str> {
-    // a name of any length would make any work
-    if op.len() > 64 {
-        return None;
-    }
-    let rows = TABLE.keys().filter(|k| k.0 == domain || k.0.is_empty());
-    let (distance, name) = rows.map(|k| (distance(k.1, op), k.1)).min()?;
-    (distance <= op.len().div_ceil(2)).then_some(name)
-}
-
-/// How many characters have to be changed (Levenshtein, 1966).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut before = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let cost = before + usize::from(x != *y);
-            before = row[j + 1];
-            row[j + 1] = cost.min(before + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -1,11 +1,10 @@
 //! Normalisation.
 
+use remat_import::{Cx, Value, axes, one, shape_error, size};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result, Shape, axis_of};
 
 use super::{Row, of, row};
-use crate::graph::{Cx, axes, one, shape_error, size};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("BatchNormalization", 1, batch_norm),
@@ -29,7 +28,7 @@ fn batch_norm(c: &Cx<'_>) -> Result<Vec<Value>> {
     if c.int("spatial", 1)? != 1 {
         return Err(c.unknown("spatial", c.int("spatial", 1)?));
     }
-    let training = c.opset() >= 14 && c.flag("training_mode", false)?;
+    let training = c.version() >= 14 && c.flag("training_mode", false)?;
     if !training {
         // the parameters may be of another float than the input
         let like = |t: &Tensor| t.cast(if x.dtype() == DType::F64 { DType::F64 } else { scale.dtype() });
@@ -55,7 +54,7 @@ fn group_norm(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, scale, bias) = (c.x(0)?, c.x(1)?, c.x(2)?);
     let groups = size(c.int_of("num_groups")?)?;
     let eps = c.real("epsilon", 1e-5)?;
-    if c.opset() >= 21 {
+    if c.version() >= 21 {
         return one(x.group_norm(groups, Some(scale), Some(bias), eps)?);
     }
     // a scale for each group

@@ -1,12 +1,11 @@
 //! Order: the largest elements, running sums, what there is of each.
 
+use remat_import::{Cx, Value, one, size};
 use remat_ops::order::CumulateFn;
 use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, axis_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, size};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("ArgMax", 1, |c| arg(c, Tensor::argmax_over)),
@@ -35,7 +34,7 @@ fn cumulate(c: &Cx<'_>, f: CumulateFn) -> Result<Vec<Value>> {
 }
 
 fn top_k(c: &Cx<'_>) -> Result<Vec<Value>> {
-    let k = size(if c.opset() < 10 { c.int_of("k")? } else { c.number(1)? })?;
+    let k = size(if c.version() < 10 { c.int_of("k")? } else { c.number(1)? })?;
     let (largest, sorted) = (c.flag("largest", true)?, c.flag("sorted", true)?);
     let (values, places) = c.x(0)?.topk(k, c.axis("axis", -1)?, largest, sorted)?;
     Ok(vec![values.into(), places.into()])

@@ -1,12 +1,11 @@
 //! Pooling.
 
+use remat_import::{Cx, Value, one, shape_error, size};
 use remat_tensor::{Divisor, Pooling, Tensor};
 use remat_types::{DType, Result};
 
 use super::conv::{Geometry, spatial};
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, size};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("AveragePool", 1, |c| pool(c, average::<1>, average::<2>, average::<3>)),

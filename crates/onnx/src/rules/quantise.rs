@@ -1,13 +1,12 @@
 //! Integers that stand for numbers: `x = scale (q - zero)`.
 
+use remat_import::{Cx, Value, one, shape_error, size};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result, axis_of};
 
 use super::conv::{conv_of_integers, spatial};
 use super::{Row, of, row};
-use crate::graph::{Cx, NARROW, one, shape_error, size};
-use crate::tensor::{Narrow, dtype_of};
-use crate::value::Value;
+use crate::tensor::{dtype_of, narrow_of};
 
 pub(super) const ROWS: &[Row] = &[
     row("ConvInteger", 10, |c| one(conv_of_integers(c, (c.x(0)?, c.opt(2)?), (c.x(1)?, c.opt(3)?))?.cast(DType::I32)?)),
@@ -66,7 +65,7 @@ fn wide(t: &Tensor) -> Result<Tensor> {
 
 fn quantize(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, scale) = (c.x(0)?, c.x(1)?);
-    let narrow = c.opt_int(NARROW)?.or(c.opt_int("output_dtype")?).and_then(Narrow::of);
+    let narrow = c.narrow(2).or(c.opt_int("output_dtype")?.and_then(narrow_of));
     let to = match (c.opt(2)?, c.int("output_dtype", 0)?) {
         _ if narrow.is_some() => DType::I32,
         (Some(z), _) => z.dtype(),

@@ -3,40 +3,39 @@
 //! The standard leaves the generator open. A model without seeds gives the same numbers each time it runs; who wants others gives the
 //! numbers as inputs.
 
+use remat_import::{Cx, Value, one, size};
 use remat_tensor::Tensor;
 use remat_types::{DType, HostTensor, Result, Shape};
 
-use super::{Row, free};
-use crate::graph::{Cx, one, size};
-use crate::value::Value;
+use super::{Row, dtype, free};
 
 pub(super) const ROWS: &[Row] = &[
     free("Bernoulli", 15, |c| {
         let p = c.x(0)?;
-        let dtype = c.dtype("dtype")?.unwrap_or(p.dtype());
+        let dtype = dtype(c, "dtype")?.unwrap_or(p.dtype());
         one(Tensor::uniform(&key(c)?, p.shape(), p.dtype(), 0.0, 1.0)?.lt(p)?.cast(dtype)?)
     }),
     free("Dropout", 1, dropout),
     free("Multinomial", 7, |c| {
         let n = size(c.int("sample_size", 1)?)?;
-        let dtype = c.dtype("dtype")?.unwrap_or(DType::I32);
+        let dtype = dtype(c, "dtype")?.unwrap_or(DType::I32);
         one(c.x(0)?.softmax(-1)?.multinomial(&key(c)?, n, true)?.cast(dtype)?)
     }),
     free("RandomNormal", 1, |c| {
         let shape = c.sizes("shape")?.ok_or_else(|| c.missing("shape"))?;
-        normal(c, shape.into(), c.dtype("dtype")?.unwrap_or(DType::F32))
+        normal(c, shape.into(), dtype(c, "dtype")?.unwrap_or(DType::F32))
     }),
     free("RandomNormalLike", 1, |c| {
         let x = c.x(0)?;
-        normal(c, x.shape().clone(), c.dtype("dtype")?.unwrap_or(x.dtype()))
+        normal(c, x.shape().clone(), dtype(c, "dtype")?.unwrap_or(x.dtype()))
     }),
     free("RandomUniform", 1, |c| {
         let shape = c.sizes("shape")?.ok_or_else(|| c.missing("shape"))?;
-        uniform(c, shape.into(), c.dtype("dtype")?.unwrap_or(DType::F32))
+        uniform(c, shape.into(), dtype(c, "dtype")?.unwrap_or(DType::F32))
     }),
     free("RandomUniformLike", 1, |c| {
         let x = c.x(0)?;
-        uniform(c, x.shape().clone(), c.dtype("dtype")?.unwrap_or(x.dtype()))
+        uniform(c, x.shape().clone(), dtype(c, "dtype")?.unwrap_or(x.dtype()))
     }),
 ];
 
@@ -45,7 +44,7 @@ fn key(c: &Cx<'_>) -> Result<Tensor> {
         (Ok(Some(v)), _) => v.to_bits(),
         (_, Ok(Some(v))) => v as u64,
         // FNV-1a, so that nodes differ
-        _ => c.node.name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)),
+        _ => c.name().bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)),
     };
     Tensor::from_host(c.device(), &HostTensor::from_slice(&[seed, 0], [2])?)
 }
@@ -62,11 +61,11 @@ fn dropout(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
     let all = |c: &Cx<'_>| {
         // before version 10 the mask is of the input's type
-        let dtype = if c.opset() < 10 { x.dtype() } else { DType::Bool };
+        let dtype = if c.version() < 10 { x.dtype() } else { DType::Bool };
         Tensor::ones(c.device(), x.shape(), dtype)
     };
-    let training = c.opset() >= 12 && c.value(2).is_some() && c.scalar(2)?.cast::<bool>();
-    let ratio = if c.opset() >= 12 && c.value(1).is_some() { c.float(1)? } else { 0.5 };
+    let training = c.version() >= 12 && c.value(2).is_some() && c.scalar(2)?.cast::<bool>();
+    let ratio = if c.version() >= 12 && c.value(1).is_some() { c.float(1)? } else { 0.5 };
     if !training || ratio == 0.0 {
         let mut y = vec![Value::Tensor(x.clone())];
         if c.wants(1) {

@@ -3,12 +3,11 @@
 //! Layers of the usual functions without extras are the recurrent operator; the others are steps written out. Gates stand in the
 //! standard's order, `i o f c` of LSTM and `z r h` of GRU, and are put into the operator's, `i f g o` and `r z n`.
 
+use remat_import::{Cx, Value, shape_error};
 use remat_tensor::{Nonlinearity, RecurrentSteps, RecurrentWeights, Tensor};
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use super::{Row, row};
-use crate::graph::{Cx, shape_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("GRU", 1, |c| layer(c, Cell::Gru)),

@@ -1,11 +1,10 @@
 //! Over axes.
 
+use remat_import::{Cx, Value, axes, one};
 use remat_tensor::Tensor;
 use remat_types::{DType, Result, Scalar, Shape, axes_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, axes, one};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("ReduceL1", 1, |c| reduce(c, F::L1)),
@@ -39,7 +38,7 @@ enum F {
 fn reduce(c: &Cx<'_>, f: F) -> Result<Vec<Value>> {
     let x = c.x(0)?;
     let as_input = if f == F::Sum { 13 } else { 18 };
-    let given = if c.opset() < as_input { c.ints("axes")?.map(<[i64]>::to_vec) } else { c.opt_numbers(1)? };
+    let given = if c.version() < as_input { c.ints("axes")?.map(<[i64]>::to_vec) } else { c.opt_numbers(1)? };
     let given = axes(&given.unwrap_or_default());
     let keep = c.flag("keepdims", true)?;
     if given.is_empty() && c.flag("noop_with_empty_axes", false)? {

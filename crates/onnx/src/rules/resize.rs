@@ -3,12 +3,11 @@
 //! Every axis is resized by itself: each place of the result is a sum of a few places of the input with weights that follow from its
 //! coordinate. Places and weights are numbers on the host. Forms that the operator of tensors has go there.
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::{Interpolate, InterpolateOptions, Sizes, Tensor};
 use remat_types::{DType, Result, axis_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[row("Resize", 10, resize), row("Upsample", 1, upsample)];
 
@@ -41,7 +40,7 @@ struct Form<'a> {
 
 fn upsample(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    let scales: Vec<f64> = match c.opset() {
+    let scales: Vec<f64> = match c.version() {
         ..7 => vec![1.0, 1.0, c.real("height_scale", 1.0)?, c.real("width_scale", 1.0)?],
         7..9 => c.reals("scales")?.ok_or_else(|| c.missing("scales"))?.iter().map(|v| f64::from(*v)).collect(),
         _ => c.floats(1)?,
@@ -66,7 +65,7 @@ const OLD: Form<'static> = Form {
 
 fn resize(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    if c.opset() < 11 {
+    if c.version() < 11 {
         let form = Form { mode: c.string("mode", "nearest")?, ..OLD };
         return one(apply(c, x, &by_scales(x, &c.floats(1)?, None)?, &form)?);
     }

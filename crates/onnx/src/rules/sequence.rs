@@ -1,11 +1,10 @@
 //! Sequences and optional values.
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, HostTensor, Result, axis_of};
 
 use super::{Row, free, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     free("ConcatFromSequence", 11, concat),
@@ -14,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     free("OptionalHasElement", 15, has_element),
     free("SequenceAt", 11, at),
     free("SequenceConstruct", 11, |c| {
-        let all = (0..c.len()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
+        let all = (0..c.input_count()).map(|i| c.needed(i).cloned()).collect::<Result<_>>()?;
         Ok(vec![Value::Sequence(all)])
     }),
     free("SequenceEmpty", 11, |_| Ok(vec![Value::Sequence(Vec::new())])),
@@ -105,10 +104,10 @@ fn get_element(c: &Cx<'_>) -> Result<Vec<Value>> {
 fn map(c: &Cx<'_>) -> Result<Vec<Value>> {
     let body = c.graph("body")?;
     let n = c.needed(0)?.sequence()?.len();
-    let mut y: Vec<Vec<Value>> = vec![Vec::with_capacity(n); body.outputs.len()];
+    let mut y: Vec<Vec<Value>> = vec![Vec::with_capacity(n); body.output_count()];
     for k in 0..n {
         let mut inputs = Vec::new();
-        for i in 0..c.len() {
+        for i in 0..c.input_count() {
             inputs.push(match c.needed(i)? {
                 Value::Sequence(all) => {
                     let part = all.get(k).cloned();

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use remat_import::{Cx, KNOWN_MAX_ELEMS, Literal, Text, Value, axes, one, scalar, shape_error, size, value_error};
 use remat_tensor::{PadMode, Span, Tensor};
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Shape, axis_of};
 
-use super::{Row, of, row};
-use crate::graph::{Cx, axes, one, scalar, shape_error, size, value_error};
-use crate::tensor::Literal;
-use crate::value::{KNOWN_MAX_ELEMS, Text, Value};
+use super::{Row, dtype, of, row};
 
 pub(super) const ROWS: &[Row] = &[
     row("CenterCropPad", 18, center_crop_pad),
@@ -42,7 +40,7 @@ fn signed(shape: &[usize]) -> Vec<isize> {
 
 fn concat(c: &Cx<'_>) -> Result<Vec<Value>> {
     // before version 4 the axis is 1 unless it is given
-    let axis = if c.opset() < 4 { c.int("axis", 1)? } else { c.int_of("axis")? };
+    let axis = if c.version() < 4 { c.int("axis", 1)? } else { c.int_of("axis")? };
     one(Tensor::concat(&c.all()?, axis as isize)?)
 }
 
@@ -136,7 +134,7 @@ fn expand(c: &Cx<'_>) -> Result<Vec<Value>> {
 fn eye_like(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
     let [rows, columns] = x.dims_n()?;
-    let dtype = c.dtype("dtype")?.unwrap_or(x.dtype());
+    let dtype = dtype(c, "dtype")?.unwrap_or(x.dtype());
     let count = |n: usize| Tensor::arange(c.device(), 0, n as i64, 1, DType::I64);
     let place = count(rows)?.add(c.int("k", 0)?)?.unsqueeze(1)?;
     one(place.eq(&count(columns)?)?.cast(dtype)?)
@@ -169,7 +167,7 @@ fn amounts(rank: usize, pads: &[i64], axes: Option<Vec<i64>>) -> Result<Vec<(i64
 
 fn pad(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    let old = c.opset() < 11 && c.node.domain.is_empty();
+    let old = c.version() < 11 && c.domain().is_empty();
     let pads = match old {
         true => c.ints("pads")?.or(c.ints("paddings")?).ok_or_else(|| c.missing("pads"))?.to_vec(),
         false => c.numbers(1)?,
@@ -263,7 +261,7 @@ fn range(c: &Cx<'_>) -> Result<Vec<Value>> {
 
 fn reshape(c: &Cx<'_>) -> Result<Vec<Value>> {
     let target =
-        if c.opset() < 5 { c.ints("shape")?.ok_or_else(|| c.missing("shape"))?.to_vec() } else { c.numbers(1)? };
+        if c.version() < 5 { c.ints("shape")?.ok_or_else(|| c.missing("shape"))?.to_vec() } else { c.numbers(1)? };
     let keep_zeros = c.flag("allowzero", false)?;
     if let Value::Text(t) = c.needed(0)? {
         let shape = shape_from(&target)?;
@@ -306,7 +304,7 @@ fn size_of(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 fn slice(c: &Cx<'_>) -> Result<Vec<Value>> {
-    let (starts, ends, chosen, steps) = if c.opset() < 10 {
+    let (starts, ends, chosen, steps) = if c.version() < 10 {
         let of = |name: &str| -> Result<Vec<i64>> { Ok(c.ints(name)?.ok_or_else(|| c.missing(name))?.to_vec()) };
         (of("starts")?, of("ends")?, c.ints("axes")?.map(<[i64]>::to_vec), None)
     } else {
@@ -339,11 +337,11 @@ pub(super) fn parts(extent: usize, n: usize) -> Result<Vec<usize>> {
 fn split(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
     let axis = axis_of(c.axis("axis", 0)?, x.rank())?;
-    let given = if c.opset() < 13 { c.ints("split")?.map(<[i64]>::to_vec) } else { c.opt_numbers(1)? };
+    let given = if c.version() < 13 { c.ints("split")?.map(<[i64]>::to_vec) } else { c.opt_numbers(1)? };
     let extents = match given {
         Some(all) => all.iter().map(|n| size(*n)).collect::<Result<Vec<_>>>()?,
         None => {
-            let outputs = c.node.outputs.len();
+            let outputs = c.output_count();
             let n = c.opt_int("num_outputs")?.map_or(Ok(outputs), size)?;
             parts(x.dims()[axis], n.min(outputs.max(1)))?
         }
@@ -353,7 +351,7 @@ fn split(c: &Cx<'_>) -> Result<Vec<Value>> {
 
 fn squeeze(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    let given = if c.opset() < 13 { c.ints("axes")?.map(<[i64]>::to_vec) } else { c.opt_numbers(1)? };
+    let given = if c.version() < 13 { c.ints("axes")?.map(<[i64]>::to_vec) } else { c.opt_numbers(1)? };
     match given {
         Some(given) if given.is_empty() => one(x.clone()),
         given => one(x.squeeze(&axes(&given.unwrap_or_default()))?),
@@ -362,7 +360,7 @@ fn squeeze(c: &Cx<'_>) -> Result<Vec<Value>> {
 
 fn unsqueeze(c: &Cx<'_>) -> Result<Vec<Value>> {
     let x = c.x(0)?;
-    let given = match c.opset() < 13 {
+    let given = match c.version() < 13 {
         true => c.ints("axes")?.ok_or_else(|| c.missing("axes"))?.to_vec(),
         false => c.numbers(1)?,
     };

@@ -2,13 +2,12 @@
 
 use std::f64::consts::PI;
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::{Complex, FftNorm, Tensor};
 use remat_types::{DType, HostTensor, Result, axis_of};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
 use crate::tensor::dtype_of;
-use crate::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
     row("BlackmanWindow", 17, |c| window(c, &[0.42, -0.5, 0.08])),
@@ -60,7 +59,7 @@ fn dft(c: &Cx<'_>) -> Result<Vec<Value>> {
 }
 
 fn transform(c: &Cx<'_>, x: &Tensor) -> Result<Tensor> {
-    let axis = match c.opset() < 20 {
+    let axis = match c.version() < 20 {
         true => c.int("axis", 1)?,
         false => {
             if c.value(2).is_some() {

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use remat_import::{Cx, Text, Value, shape_error, size, value_error};
 use remat_types::{HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::graph::{Cx, shape_error, size, value_error};
-use crate::value::{Text, Value};
 
 pub(super) const ROWS: &[Row] = &[
     row("StringConcat", 20, concat),

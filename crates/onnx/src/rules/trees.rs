@@ -3,12 +3,11 @@
 
 use std::collections::HashMap;
 
+use remat_import::{Cx, shape_error, size, value_error};
 use remat_ops::pointwise::CompareFn;
 use remat_ops::trees::{TreeLeaf, TreeSum};
 use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result};
-
-use crate::graph::{Cx, shape_error, size, value_error};
 
 /// Elements of a table for each node, and in any case: nodes times targets, or nodes times members of a set.
 const MOST_TABLE: (usize, usize) = (1 << 10, 1 << 20);

@@ -1,11 +1,10 @@
 //! Grids, regions and boxes.
 
+use remat_import::{Cx, Value, one, shape_error, size, value_error};
 use remat_tensor::{Between, Beyond, RoiAlign, Tensor};
 use remat_types::{DType, HostTensor, Result, Shape};
 
 use super::{Row, row};
-use crate::graph::{Cx, one, shape_error, size, value_error};
-use crate::value::Value;
 
 /// Numbers of regions that are made on the host.
 const MOST_ELEMS: usize = 1 << 24;
@@ -82,7 +81,7 @@ fn roi_align(c: &Cx<'_>) -> Result<Vec<Value>> {
     let (x, rois, images) = (c.x(0)?, c.x(1)?, c.x(2)?);
     let out = [size(c.int("output_height", 1)?)?, size(c.int("output_width", 1)?)?];
     let (scale, samples) = (c.real("spatial_scale", 1.0)?, size(c.int("sampling_ratio", 0)?)?);
-    let aligned = match (c.opset() < 16, c.string("coordinate_transformation_mode", "half_pixel")?) {
+    let aligned = match (c.version() < 16, c.string("coordinate_transformation_mode", "half_pixel")?) {
         (true, _) | (false, "output_half_pixel") => false,
         (false, "half_pixel") => true,
         (_, other) => return Err(c.unknown("coordinate_transformation_mode", other)),

@@ -6,9 +6,8 @@
 
 mod generated;
 
+use remat_import::Value;
 use remat_types::{DType, Error, ErrorKind, Result};
-
-use crate::value::Value;
 
 /// The number of inputs or outputs of an operator that takes any.
 const ANY: usize = usize::MAX;
@@ -40,7 +39,11 @@ fn versions(domain: &str, op: &str) -> &'static [Schema] {
 
 /// The schema of the imported version of an operator. Some exporters write operators that are newer than the imported version;
 /// for these it is the schema of their first version.
-pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static Schema> {
+pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<&'static dyn remat_import::Schema> {
+    Some(in_version(domain, op, version)?)
+}
+
+fn in_version(domain: &str, op: &str, version: i64) -> Option<&'static Schema> {
     let all = versions(domain, op);
     all.iter().rfind(|s| s.since <= version).or_else(|| all.first())
 }
@@ -58,10 +61,10 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-impl Schema {
+impl remat_import::Schema for Schema {
     /// Errors (Format): an attribute, an input or an output that the operator of this version has not.
-    pub(crate) fn check(&self, version: i64, attributes: &[&str], inputs: &[String], outputs: &[String]) -> Result<()> {
-        let op = self.op;
+    fn check(&self, version: Option<i64>, attributes: &[&str], inputs: &[String], outputs: &[String]) -> Result<()> {
+        let (op, version) = (self.op, version.unwrap_or(0));
         // names that begin so are exporters' own by the standard
         let is_known = |name: &str| name.starts_with("__") || self.attributes.contains(&name);
         if let Some(name) = attributes.iter().find(|name| !is_known(name)) {
@@ -85,7 +88,7 @@ impl Schema {
     }
 
     /// Errors (DType): inputs of several types which the operator has of one.
-    pub(crate) fn check_types(&self, inputs: &[Option<Value>]) -> Result<()> {
+    fn check_types(&self, inputs: &[Option<Value>]) -> Result<()> {
         let mut first: [Option<(usize, Kind)>; MOST_GROUPS] = [None; MOST_GROUPS];
         for (i, value) in inputs.iter().enumerate() {
             let last = self.types.len().checked_sub(1).filter(|_| self.repeats);
@@ -124,7 +127,7 @@ impl Kind {
             Value::Tensor(t) | Value::Constant(t, _) => Some(Kind::Numbers(t.dtype())),
             Value::Text(_) | Value::Labels(_) => Some(Kind::Text),
             Value::Optional(Some(v)) => Kind::of(v),
-            Value::Sequence(_) | Value::Optional(None) => None,
+            _ => None,
         }
     }
 }
@@ -165,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_schema_is_that_of_the_version() {
-        let of = |op: &str, version| find("", op, version).expect("an operator");
+        let of = |op: &str, version| in_version("", op, version).expect("an operator");
         assert!(of("Attention", 25).attributes.contains(&"left_window_size"));
         assert!(!of("Attention", 24).attributes.contains(&"left_window_size"));
         assert_eq!((of("Attention", 23).most_inputs, of("Attention", 24).most_inputs), (6, 7));

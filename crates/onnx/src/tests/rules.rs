@@ -105,9 +105,13 @@ fn nodes_that_only_other_outputs_need_are_gone() {
     assert_eq!(some.operators().iter().filter(|(_, op, _)| op == "Greater").map(|o| o.2).sum::<usize>(), 1);
     let device = device();
     let x = Tensor::new(&device, &[1.0, -2.0], [2]).expect("a tensor");
-    let y = some.on(&device).and_then(|n| n.call(&[x])).expect("it runs");
+    let y = some.on(&device).and_then(|n| n.call(std::slice::from_ref(&x))).expect("it runs");
     assert_eq!(y[0].to_vec::<f32>().expect("floats"), [0.0, 0.0]);
     assert_eq!(y[1].to_vec::<f32>().expect("floats"), [-1.0, 2.0]);
+    // also where no output is that value
+    let alone = m.clone().with_outputs(&["e"]).expect("an output");
+    let y = alone.on(&device).and_then(|n| n.call(&[x])).expect("it runs");
+    assert_eq!(y[0].to_vec::<f32>().expect("floats"), [0.0, 0.0]);
     assert_eq!(m.with_outputs(&["f"]).expect_err("no such output").kind(), ErrorKind::Value);
 }
 

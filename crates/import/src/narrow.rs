@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use remat_types::{Error, ErrorKind, HostTensor, Result};
 
-use crate::build::{find_last_uses, reads};
 use crate::graph::{Constant, Extent, ValueType};
+use crate::literal::Literal;
 use crate::model::Model;
-use crate::tensor::Literal;
+use crate::uses::{find_last_uses, reads};
 
 impl Model {
     /// The model with this constant as the default of an input, so that a network need not be given it: what follows from it is

@@ -5,15 +5,15 @@ use remat_tensor::Tensor;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Result, Scalar};
 
 use super::run::{Frame, Shared};
-use super::{Graph, Node, attribute};
-use crate::tensor::{Literal, dtype_of};
+use super::{Graph, Node, Parameter, attribute};
+use crate::literal::{Literal, Narrow};
 use crate::value::{Text, Value};
 
 /// Numbers that are asked for one by one of a trace, each a piece of its own.
 const MOST_TRACED_SIZES: usize = 16;
 
 /// A node, its inputs, and its surroundings.
-pub(crate) struct Cx<'a> {
+pub struct Cx<'a> {
     pub(crate) node: &'a Node,
     pub(crate) inputs: Vec<Option<Value>>,
     pub(crate) shared: &'a Shared,
@@ -23,35 +23,54 @@ pub(crate) struct Cx<'a> {
 }
 
 /// The one output of most rules.
-pub(crate) fn one(t: Tensor) -> Result<Vec<Value>> {
+pub fn one(t: Tensor) -> Result<Vec<Value>> {
     Ok(vec![Value::Tensor(t)])
 }
 
-pub(crate) fn value_error(text: impl Into<String>) -> Error {
+/// An error of kind Value.
+pub fn value_error(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Value, text)
 }
 
-pub(crate) fn shape_error(text: impl Into<String>) -> Error {
+/// An error of kind Shape.
+pub fn shape_error(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Shape, text)
 }
 
 impl Cx<'_> {
-    pub(crate) fn device(&self) -> &Device {
+    /// The device on which the rule computes.
+    pub fn device(&self) -> &Device {
         self.device
     }
 
-    /// The version of the operator set.
-    pub(crate) fn opset(&self) -> i64 {
-        self.node.opset
+    /// True if the rule's calls become nodes of a graph, so that a value which is not known cannot be had. Not so of a rule that is
+    /// folded while the model is traced.
+    pub fn is_tracing(&self) -> bool {
+        tracing::is_tracing()
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// The domain of its operator.
+    pub fn domain(&self) -> &str {
+        &self.node.domain
+    }
+
+    /// The version of its operator; 0 in a format without versions.
+    pub fn version(&self) -> i64 {
+        self.node.version.unwrap_or(0)
     }
 
     /// Number of inputs, absent ones in between included.
-    pub(crate) fn len(&self) -> usize {
+    pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
     /// An optional input.
-    pub(crate) fn value(&self, i: usize) -> Option<&Value> {
+    pub fn value(&self, i: usize) -> Option<&Value> {
         match self.inputs.get(i)? {
             Some(Value::Optional(None)) => None,
             v => v.as_ref(),
@@ -59,37 +78,47 @@ impl Cx<'_> {
     }
 
     /// An input. Errors: Arity if it is absent.
-    pub(crate) fn needed(&self, i: usize) -> Result<&Value> {
+    pub fn needed(&self, i: usize) -> Result<&Value> {
         self.value(i).ok_or_else(|| Error::new(ErrorKind::Arity, format!("input {i} is missing")))
     }
 
     /// A tensor. Errors: Arity, Value.
-    pub(crate) fn x(&self, i: usize) -> Result<&Tensor> {
+    pub fn x(&self, i: usize) -> Result<&Tensor> {
         self.needed(i)?.tensor().map_err(|e| e.context(format!("input {i}")))
     }
 
     /// A tensor that may be absent. Errors: Value.
-    pub(crate) fn opt(&self, i: usize) -> Result<Option<&Tensor>> {
+    pub fn opt(&self, i: usize) -> Result<Option<&Tensor>> {
         self.value(i).map(|v| v.tensor().map_err(|e| e.context(format!("input {i}")))).transpose()
     }
 
     /// All inputs as tensors. Errors: Arity, Value.
-    pub(crate) fn all(&self) -> Result<Vec<&Tensor>> {
-        (0..self.len()).map(|i| self.x(i)).collect()
+    pub fn all(&self) -> Result<Vec<&Tensor>> {
+        (0..self.input_count()).map(|i| self.x(i)).collect()
     }
 
     /// The strings of an input. Errors: Arity, Value.
-    pub(crate) fn text(&self, i: usize) -> Result<&Text> {
+    pub fn text(&self, i: usize) -> Result<&Text> {
         self.needed(i)?.text()
     }
 
+    /// The integer of less than a byte that an input is in the file: a constant, or an input of a graph that declares it so.
+    pub fn narrow(&self, i: usize) -> Option<Narrow> {
+        self.node.narrow.iter().find(|n| n.0 == i).map(|n| n.1)
+    }
+
+    /// Number of outputs, those that nothing reads included.
+    pub fn output_count(&self) -> usize {
+        self.node.outputs.len()
+    }
+
     /// Whether the graph uses an output.
-    pub(crate) fn wants(&self, output: usize) -> bool {
+    pub fn wants(&self, output: usize) -> bool {
         self.node.outputs.get(output).is_some_and(|o| o.is_some())
     }
 
     /// The value of an input on the host; waits for it if it is not known. Errors: NoValue in a trace.
-    pub(crate) fn host(&self, i: usize) -> Result<HostTensor> {
+    pub fn host(&self, i: usize) -> Result<HostTensor> {
         let v = self.needed(i)?;
         match v.known() {
             Some(host) => Ok(host),
@@ -99,25 +128,25 @@ impl Cx<'_> {
 
     /// The integers of an input: sizes, axes, places. In a trace each that is not known ends a piece of the compiled function.
     /// Errors: DType for other than integers; NoValue.
-    pub(crate) fn numbers(&self, i: usize) -> Result<Vec<i64>> {
+    pub fn numbers(&self, i: usize) -> Result<Vec<i64>> {
         let t = self.x(i)?;
         if t.dtype().is_float() {
             return Err(Error::new(ErrorKind::DType, format!("input {i} is {}, must be integers", t.dtype())));
         }
         let unknown = self.needed(i)?.known().is_none();
-        if unknown && tracing::is_tracing() && t.elems() <= MOST_TRACED_SIZES {
+        if unknown && self.is_tracing() && t.elems() <= MOST_TRACED_SIZES {
             return traced_numbers(t);
         }
         Ok(self.host(i)?.to_i64_vec())
     }
 
     /// [`Cx::numbers`] of an input that may be absent.
-    pub(crate) fn opt_numbers(&self, i: usize) -> Result<Option<Vec<i64>>> {
+    pub fn opt_numbers(&self, i: usize) -> Result<Option<Vec<i64>>> {
         if self.value(i).is_none() { Ok(None) } else { self.numbers(i).map(Some) }
     }
 
     /// The one integer of an input. Errors: Shape; as [`Cx::numbers`].
-    pub(crate) fn number(&self, i: usize) -> Result<i64> {
+    pub fn number(&self, i: usize) -> Result<i64> {
         match self.numbers(i)?[..] {
             [n] => Ok(n),
             _ => Err(shape_error(format!("input {i} has shape {}, must be one number", self.x(i)?.shape()))),
@@ -125,12 +154,12 @@ impl Cx<'_> {
     }
 
     /// The numbers of an input as f64. Errors: NoValue in a trace.
-    pub(crate) fn floats(&self, i: usize) -> Result<Vec<f64>> {
+    pub fn floats(&self, i: usize) -> Result<Vec<f64>> {
         Ok(self.host(i)?.to_f64_vec())
     }
 
     /// The one number of an input. Errors: Shape, NoValue.
-    pub(crate) fn float(&self, i: usize) -> Result<f64> {
+    pub fn float(&self, i: usize) -> Result<f64> {
         match self.floats(i)?[..] {
             [n] => Ok(n),
             _ => Err(shape_error(format!("input {i} has shape {}, must be one number", self.x(i)?.shape()))),
@@ -138,9 +167,9 @@ impl Cx<'_> {
     }
 
     /// The one element of an input, whatever its dtype. Errors: Shape, NoValue.
-    pub(crate) fn scalar(&self, i: usize) -> Result<Scalar> {
+    pub fn scalar(&self, i: usize) -> Result<Scalar> {
         let t = self.x(i)?;
-        if !t.dtype().is_float() && tracing::is_tracing() && t.elems() == 1 {
+        if !t.dtype().is_float() && self.is_tracing() && t.elems() == 1 {
             let n = if t.dtype() == DType::Bool { self.size_of_bool(i)? } else { self.number(i)? };
             return Ok(if t.dtype() == DType::Bool { Scalar::Bool(n != 0) } else { Scalar::Int(n) });
         }
@@ -157,49 +186,53 @@ impl Cx<'_> {
     }
 
     /// An attribute. Errors: Format if it is something else.
-    pub(crate) fn int(&self, name: &str, default: i64) -> Result<i64> {
+    pub fn int(&self, name: &str, default: i64) -> Result<i64> {
         Ok(attribute::int(&self.node.attributes, name)?.copied().unwrap_or(default))
     }
 
-    pub(crate) fn opt_int(&self, name: &str) -> Result<Option<i64>> {
+    /// An integer, if there is one. Errors: Format.
+    pub fn opt_int(&self, name: &str) -> Result<Option<i64>> {
         Ok(attribute::int(&self.node.attributes, name)?.copied())
     }
 
     /// An attribute that is 0 or 1.
-    pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+    pub fn flag(&self, name: &str, default: bool) -> Result<bool> {
         Ok(self.int(name, i64::from(default))? != 0)
     }
 
     /// An attribute that must be there. Errors: Format.
-    pub(crate) fn int_of(&self, name: &str) -> Result<i64> {
+    pub fn int_of(&self, name: &str) -> Result<i64> {
         self.opt_int(name)?.ok_or_else(|| self.missing(name))
     }
 
     /// An attribute that is an axis.
-    pub(crate) fn axis(&self, name: &str, default: i64) -> Result<isize> {
+    pub fn axis(&self, name: &str, default: i64) -> Result<isize> {
         Ok(self.int(name, default)? as isize)
     }
 
     /// A float; f32 as the file has it.
-    pub(crate) fn real(&self, name: &str, default: f32) -> Result<f64> {
+    pub fn real(&self, name: &str, default: f32) -> Result<f64> {
         Ok(f64::from(attribute::float(&self.node.attributes, name)?.copied().unwrap_or(default)))
     }
 
-    pub(crate) fn opt_real(&self, name: &str) -> Result<Option<f64>> {
+    /// A float, if there is one. Errors: Format.
+    pub fn opt_real(&self, name: &str) -> Result<Option<f64>> {
         Ok(attribute::float(&self.node.attributes, name)?.copied().map(f64::from))
     }
 
-    pub(crate) fn reals(&self, name: &str) -> Result<Option<&[f32]>> {
+    /// Floats. Errors: Format.
+    pub fn reals(&self, name: &str) -> Result<Option<&[f32]>> {
         attribute::floats(&self.node.attributes, name)
     }
 
-    pub(crate) fn ints(&self, name: &str) -> Result<Option<&[i64]>> {
+    /// Integers. Errors: Format.
+    pub fn ints(&self, name: &str) -> Result<Option<&[i64]>> {
         attribute::ints(&self.node.attributes, name)
     }
 
     /// Integers that are sizes. Errors: Value for those below 0 or above 2^31, so that sums of products of two of them can be had;
     /// Format.
-    pub(crate) fn sizes(&self, name: &str) -> Result<Option<Vec<usize>>> {
+    pub fn sizes(&self, name: &str) -> Result<Option<Vec<usize>>> {
         const MOST: usize = 1 << 31;
         let size = |n: &i64| {
             let size = usize::try_from(*n).ok().filter(|n| *n <= MOST);
@@ -209,7 +242,7 @@ impl Cx<'_> {
     }
 
     /// [`Cx::sizes`], as many as `count`; each is `default` if the attribute is not there. Errors: also Shape for another number.
-    pub(crate) fn sizes_for(&self, name: &str, count: usize, default: usize) -> Result<Vec<usize>> {
+    pub fn sizes_for(&self, name: &str, count: usize, default: usize) -> Result<Vec<usize>> {
         let all = self.sizes(name)?.unwrap_or_else(|| vec![default; count]);
         if all.len() == count {
             return Ok(all);
@@ -218,7 +251,7 @@ impl Cx<'_> {
     }
 
     /// A string. Errors: Format if it is something else, or not UTF-8.
-    pub(crate) fn string<'s>(&'s self, name: &str, default: &'s str) -> Result<&'s str> {
+    pub fn string<'s>(&'s self, name: &str, default: &'s str) -> Result<&'s str> {
         match attribute::string(&self.node.attributes, name)? {
             None => Ok(default),
             Some(s) => std::str::from_utf8(s)
@@ -226,7 +259,8 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
+    /// Strings. Errors: Format if they are something else, or not UTF-8.
+    pub fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
         let text = |s: &Vec<u8>| {
             String::from_utf8(s.clone())
                 .map_err(|_| Error::new(ErrorKind::Format, format!("attribute `{name}` is not UTF-8")))
@@ -234,12 +268,13 @@ impl Cx<'_> {
         attribute::strings(&self.node.attributes, name)?.map(|all| all.iter().map(text).collect()).transpose()
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
+    /// True if there is such an attribute.
+    pub fn has(&self, name: &str) -> bool {
         self.node.attributes.contains_key(name)
     }
 
     /// A tensor of numbers. Errors: Format; DType for strings.
-    pub(crate) fn tensor(&self, name: &str) -> Result<Option<&HostTensor>> {
+    pub fn tensor(&self, name: &str) -> Result<Option<&HostTensor>> {
         match attribute::tensor(&self.node.attributes, name)? {
             None => Ok(None),
             Some(Literal::Tensor(t)) => Ok(Some(t)),
@@ -247,33 +282,33 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn literal(&self, name: &str) -> Result<Option<&Literal>> {
+    /// A tensor of numbers or of strings. Errors: Format.
+    pub fn literal(&self, name: &str) -> Result<Option<&Literal>> {
         attribute::tensor(&self.node.attributes, name)
     }
 
+    /// A parameter of the format's own type. Errors: Format if it is missing or of another type.
+    pub fn parameter<T: Parameter>(&self, name: &str) -> Result<&T> {
+        attribute::parameter(&self.node.attributes, name)?.ok_or_else(|| self.missing(name))
+    }
+
     /// An inner graph. Errors: Format if it is missing.
-    pub(crate) fn graph(&self, name: &str) -> Result<&Graph> {
+    pub fn graph(&self, name: &str) -> Result<&Graph> {
         attribute::graph(&self.node.attributes, name)?.ok_or_else(|| self.missing(name))
     }
 
-    /// An element type.
-    pub(crate) fn dtype(&self, name: &str) -> Result<Option<DType>> {
-        let of =
-            |n: i64| dtype_of(i32::try_from(n).unwrap_or(-1)).map_err(|e| e.context(format!("attribute `{name}`")));
-        self.opt_int(name)?.map(of).transpose()
-    }
-
-    pub(crate) fn missing(&self, name: &str) -> Error {
+    /// The error of an attribute that the rule needs.
+    pub fn missing(&self, name: &str) -> Error {
         Error::new(ErrorKind::Format, format!("attribute `{name}` is missing"))
     }
 
     /// The error of an attribute whose value there is no rule for.
-    pub(crate) fn unknown(&self, name: &str, value: impl std::fmt::Display) -> Error {
+    pub fn unknown(&self, name: &str, value: impl std::fmt::Display) -> Error {
         value_error(format!("attribute `{name}` is `{value}`, which is not supported"))
     }
 
     /// Runs an inner graph. Errors: Arity; those of its nodes.
-    pub(crate) fn run(&self, graph: &Graph, inputs: Vec<Value>) -> Result<Vec<Value>> {
+    pub fn run(&self, graph: &Graph, inputs: Vec<Value>) -> Result<Vec<Value>> {
         if inputs.len() != graph.inputs.len() {
             let text = format!("{} inputs for an inner graph of {}", inputs.len(), graph.inputs.len());
             return Err(Error::new(ErrorKind::Arity, text));
@@ -282,17 +317,17 @@ impl Cx<'_> {
     }
 
     /// A constant. Errors: Closed.
-    pub(crate) fn constant(&self, host: &HostTensor) -> Result<Value> {
+    pub fn constant(&self, host: &HostTensor) -> Result<Value> {
         Value::from_host(self.device(), host)
     }
 
     /// A vector of integers, known on the host.
-    pub(crate) fn shape_value(&self, dims: &[i64]) -> Result<Value> {
+    pub fn shape_value(&self, dims: &[i64]) -> Result<Value> {
         self.constant(&HostTensor::from_slice(dims, [dims.len()])?)
     }
 
     /// A function of the first input.
-    pub(crate) fn unary(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Vec<Value>> {
+    pub fn unary(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Vec<Value>> {
         one(f(self.x(0)?)?)
     }
 }
@@ -313,7 +348,7 @@ fn traced_numbers(t: &Tensor) -> Result<Vec<i64>> {
 }
 
 /// The one element of a tensor. Errors: Shape.
-pub(crate) fn scalar(host: &HostTensor) -> Result<Scalar> {
+pub fn scalar(host: &HostTensor) -> Result<Scalar> {
     if host.elems() != 1 {
         return Err(shape_error(format!("shape {}, must be one element", host.shape())));
     }
@@ -329,11 +364,11 @@ pub(crate) fn scalar(host: &HostTensor) -> Result<Scalar> {
 }
 
 /// Axes as the methods of tensors take them.
-pub(crate) fn axes(numbers: &[i64]) -> Vec<isize> {
+pub fn axes(numbers: &[i64]) -> Vec<isize> {
     numbers.iter().map(|n| *n as isize).collect()
 }
 
 /// A size from a number. Errors: Value for a negative one.
-pub(crate) fn size(n: i64) -> Result<usize> {
+pub fn size(n: i64) -> Result<usize> {
     usize::try_from(n).map_err(|_| value_error(format!("{n} is no size")))
 }

@@ -10,8 +10,8 @@ use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Fact, HostTensor, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::literal::Literal;
 use crate::network::Network;
-use crate::tensor::Literal;
 use crate::value::Value;
 
 /// A model as one graph.

@@ -2,9 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use remat_runtime::{Device, tracing};
-use remat_types::context;
-use remat_types::{Error, ErrorKind, HostTensor, Result, Scope};
+use remat_runtime::Device;
+use remat_types::{Error, ErrorKind, HostTensor, Result, Scope, context};
 
 use super::{Cx, Graph, Kind, Node, Ref, Rule, ValueType};
 use crate::value::{KNOWN_MAX_ELEMS, Value};
@@ -70,16 +69,12 @@ impl Shared {
             }
         }
         for node in &graph.nodes {
-            let context = |e: Error| {
-                let dot = if node.domain.is_empty() { "" } else { "." };
-                e.context(format!("node `{}` ({}{dot}{} of version {})", node.name, node.domain, node.op, node.opset))
-            };
-            let y = self.node(node, &frame).map_err(context)?;
+            let y = self.node(node, &frame).map_err(|e| node.context(e))?;
             for (i, slot) in node.outputs.iter().enumerate() {
                 let Some(slot) = slot else { continue };
                 match y.get(i) {
                     Some(v) => frame.values[*slot] = Some(v.clone()),
-                    None => return Err(context(Error::new(ErrorKind::Arity, format!("there is no output {i}")))),
+                    None => return Err(node.context(Error::new(ErrorKind::Arity, format!("there is no output {i}")))),
                 }
             }
             drop(y);
@@ -104,10 +99,10 @@ impl Shared {
         if let Some(schema) = node.schema {
             schema.check_types(&inputs)?;
         }
-        // an eager run tells of nodes in errors alone
-        let _scope = tracing::is_tracing().then(|| Scope::enter(&node.name));
         let cx = Cx { node, inputs, shared: self, device: &self.device, frame: Some(frame) };
-        if tracing::is_tracing()
+        // an eager run tells of nodes in errors alone
+        let _scope = cx.is_tracing().then(|| Scope::enter(&node.name));
+        if cx.is_tracing()
             && row.folds
             && !cx.inputs.is_empty()
             && let Some(y) = self.fold(row.rule, &cx)?

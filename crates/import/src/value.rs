@@ -7,7 +7,7 @@ use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, HostTensor, Result, Shape};
 
 /// Tensors of at most this many elements keep their value beside them: shapes, axes, scales, paddings.
-pub(crate) const KNOWN_MAX_ELEMS: usize = 4096;
+pub const KNOWN_MAX_ELEMS: usize = 4096;
 
 /// Strings under a shape, which stay on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Value {
     }
 
     /// The value on the host, if it is known without waiting.
-    pub(crate) fn known(&self) -> Option<HostTensor> {
+    pub fn known(&self) -> Option<HostTensor> {
         match self {
             Value::Constant(_, host) => Some(host.clone()),
             Value::Tensor(t) => t.handle().fact().value.as_deref().cloned(),
@@ -105,7 +105,7 @@ impl Value {
     }
 
     /// The strings. Errors: Value if it has none.
-    pub(crate) fn text(&self) -> Result<&Text> {
+    pub fn text(&self) -> Result<&Text> {
         match self {
             Value::Text(t) => Ok(t),
             other => Err(Error::new(ErrorKind::Value, format!("expected strings, got {}", other.kind()))),
@@ -113,7 +113,7 @@ impl Value {
     }
 
     /// The parts. Errors: Value if it is no sequence.
-    pub(crate) fn sequence(&self) -> Result<&[Value]> {
+    pub fn sequence(&self) -> Result<&[Value]> {
         match self {
             Value::Sequence(v) => Ok(v),
             Value::Optional(Some(v)) => v.sequence(),

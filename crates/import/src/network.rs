@@ -7,7 +7,7 @@ use remat_tensor::Tensor;
 use remat_types::{Error, ErrorKind, Result};
 
 use crate::graph::{Constant, Entry, Extent, Graph, Shared, ValueType};
-use crate::tensor::Literal;
+use crate::literal::Literal;
 use crate::value::Value;
 
 /// A model with its constants on a device: a function of tensors.

@@ -5,35 +5,17 @@
 
 mod attribute;
 mod node;
+mod rule;
 mod run;
 
-use remat_types::{DType, Result};
+use remat_types::{DType, Error};
 
-use crate::schema::Schema;
-use crate::tensor::Literal;
-use crate::value::Value;
-pub(crate) use attribute::{Attribute, Attributes};
-pub(crate) use node::{Cx, axes, one, scalar, shape_error, size, value_error};
+use crate::literal::{Literal, Narrow};
+pub(crate) use attribute::Attributes;
+pub use attribute::{Attribute, Parameter};
+pub use node::{Cx, axes, one, scalar, shape_error, size, value_error};
+pub use rule::{Row, Rule, Schema};
 pub(crate) use run::Shared;
-
-/// An attribute that no file has: the element type of a result that is an integer of less than a byte.
-pub(crate) const NARROW: &str = "narrow type";
-
-/// A rule that computes a node from its inputs and attributes.
-pub(crate) type Rule = fn(&Cx<'_>) -> Result<Vec<Value>>;
-
-/// An operator.
-#[derive(Debug)]
-pub(crate) struct Row {
-    /// The standard's own domain is empty.
-    pub(crate) domain: &'static str,
-    pub(crate) op: &'static str,
-    /// The first version of the operator set that the rule is for.
-    pub(crate) since: i64,
-    pub(crate) rule: Rule,
-    /// Inputs that are known give a result that is known. Not so of what draws random numbers or runs inner graphs.
-    pub(crate) folds: bool,
-}
 
 /// A value: how many graphs out, and its slot there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,21 +123,23 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) domain: String,
     pub(crate) op: String,
-    /// The version of the operator set that the model imports.
-    pub(crate) opset: i64,
+    /// The version of the operator that the model imports; 0 of a call of a function. `None` if operators have no versions.
+    pub(crate) version: Option<i64>,
     pub(crate) inputs: Vec<Option<Ref>>,
+    /// Inputs that are integers of less than a byte in the file, which the dtype of the tensor does not say.
+    pub(crate) narrow: Vec<(usize, Narrow)>,
     pub(crate) outputs: Vec<Option<usize>>,
     pub(crate) attributes: Attributes,
     pub(crate) kind: Kind,
     /// The schema of the operator, if it has a rule.
-    pub(crate) schema: Option<&'static Schema>,
+    pub(crate) schema: Option<&'static dyn Schema>,
     /// Slots of this graph that nothing reads after this node.
     pub(crate) frees: Vec<usize>,
 }
 
-/// A graph that can run.
+/// A graph that can run: a rule gets those of its node's attributes, and runs them by [`Cx::run`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Graph {
+pub struct Graph {
     pub(crate) name: String,
     pub(crate) inputs: Vec<Entry>,
     pub(crate) constants: Vec<Constant>,
@@ -167,6 +151,13 @@ pub(crate) struct Graph {
 }
 
 impl Node {
+    /// An error with the node in front of the message.
+    pub(crate) fn context(&self, e: Error) -> Error {
+        let dot = if self.domain.is_empty() { "" } else { "." };
+        let version = self.version.map_or_else(String::new, |v| format!(" of version {v}"));
+        e.context(format!("node `{}` ({}{dot}{}{version})", self.name, self.domain, self.op))
+    }
+
     /// The graphs of a node: those of its attributes, and the body of the function that it calls.
     pub(crate) fn graphs(&self) -> impl Iterator<Item = &Graph> {
         let called = match &self.kind {
@@ -182,14 +173,24 @@ impl Node {
 }
 
 impl Graph {
+    /// The number of its inputs.
+    pub fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The number of its outputs.
+    pub fn output_count(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// The declaration of an output, if there is such an output.
+    pub fn output_type(&self, i: usize) -> Option<&ValueType> {
+        self.outputs.get(i).map(|o| &o.2)
+    }
+
     /// This graph and all graphs within it.
     pub(crate) fn all(&self) -> Vec<&Graph> {
         let inner = self.nodes.iter().flat_map(Node::graphs).flat_map(Graph::all);
         std::iter::once(self).chain(inner).collect()
     }
-}
-
-/// The standard's own domain has two names.
-pub(crate) fn domain(name: &str) -> &str {
-    if name == "ai.onnx" { "" } else { name }
 }
