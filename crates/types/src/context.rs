@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::CallSite;
+mod scope;
+
+pub use scope::{CallSite, Callback, Scope, intern};
 
 thread_local! {
     static MODES: [Cell<u32>; Mode::COUNT] = const { [const { Cell::new(0) }; Mode::COUNT] };
@@ -147,7 +149,6 @@ pub(crate) fn with_scopes<R>(f: impl FnOnce(&mut Vec<Arc<str>>) -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scope;
 
     static NAMES: Part<Vec<&'static str>> = Part::new();
     static NUMBERS: Part<Vec<u8>> = Part::new();

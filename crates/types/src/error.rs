@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::ByteSize;
-use crate::scope::{CallSite, Scope};
+use crate::context::{CallSite, Scope};
 
 /// `std::result::Result` with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::context;
+use super as context;
 
 mod site;
 
