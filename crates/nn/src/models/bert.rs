@@ -3,10 +3,9 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::transformer::{STD, drop_some, dropout};
-use crate::layers::{extents, plus};
 use crate::{
     AttentionOptions, Dropout, Embedding, Init, InitCx, Layer, LayerNorm, Linear, LinearOptions, Module,
-    MultiHeadAttention, Parameter,
+    MultiHeadAttention, Parameter, extents,
 };
 
 /// Which [`Bert`]. The default is BERT base, uncased: 109,482,240 parameters.
@@ -92,9 +91,9 @@ impl BertBlock {
 
     fn forward(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let y = drop_some(self.attention.forward_with(x, attend)?, self.dropout.as_ref())?;
-        let x = self.norm1.forward(&plus(y, x.clone())?)?;
+        let x = self.norm1.forward(&(y + x)?)?;
         let y = self.down.forward(&self.up.forward(&x)?.gelu()?)?;
-        self.norm2.forward(&plus(drop_some(y, self.dropout.as_ref())?, x)?)
+        self.norm2.forward(&(drop_some(y, self.dropout.as_ref())? + x)?)
     }
 }
 
@@ -173,8 +172,8 @@ impl Bert {
             Some(kinds) => kinds.clone(),
             None => Tensor::zeros(&tokens.device(), [1, t], DType::I32)?,
         };
-        let x = plus(self.words.forward(tokens)?, self.kinds.forward(&kinds)?)?;
-        let x = self.norm.forward(&plus(x, self.positions.get()?.narrow(0, 0, t)?)?)?;
+        let x = (self.words.forward(tokens)? + self.kinds.forward(&kinds)?)?;
+        let x = self.norm.forward(&(x + self.positions.get()?.narrow(0, 0, t)?)?)?;
         let mut x = drop_some(x, self.dropout.as_ref())?;
         let mask = input.mask.map(|m| m.reshape(&[n as isize, 1, 1, t as isize])).transpose()?;
         let attend = Attend { mask: mask.as_ref(), ..Attend::default() };

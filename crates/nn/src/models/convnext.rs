@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::mb_conv::{drop_path, skipped};
 use super::{pooled, run};
-use crate::layers::plus;
 use crate::{
     Conv2d, Conv2dOptions, DropPath, Extents, Init, InitCx, Label, Layer, LayerNorm, Linear, LinearOptions, Module,
     Parameter,
@@ -109,7 +108,7 @@ impl Layer for ConvNeXtBlock {
         self.label.around(x, |x| {
             let y = self.norm.forward(&self.filter.forward(x)?.permute(&[0, 2, 3, 1])?)?;
             let y = self.down.forward(&self.up.forward(&y)?.gelu()?)?.mul(self.scale.get()?)?;
-            plus(skipped(y.permute(&[0, 3, 1, 2])?, self.drop_path.as_ref())?, x.clone())
+            skipped(y.permute(&[0, 3, 1, 2])?, self.drop_path.as_ref())? + x
         })
     }
 }

@@ -3,8 +3,7 @@ use remat_types::{CallSite, DType, Error, ErrorKind, Padding, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::transformer::{drop_some, dropout};
-use crate::layers::{extents, plus};
-use crate::{Conv2d, Conv2dOptions, Dropout, Extents, GroupNorm, InitCx, Layer, Linear, Module};
+use crate::{Conv2d, Conv2dOptions, Dropout, Extents, GroupNorm, InitCx, Layer, Linear, Module, extents};
 
 /// Which [`DiffusionUNet`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,13 +80,13 @@ impl TimedBlock {
     /// `time: [n, 4 width]`, behind the silu.
     fn forward(&self, x: &Tensor, time: &Tensor) -> Result<Tensor> {
         let y = self.conv1.forward(&self.norm1.forward(x)?.silu()?)?;
-        let y = plus(y, self.time.forward(time)?.unsqueeze(-1)?.unsqueeze(-1)?)?;
+        let y = (y + self.time.forward(time)?.unsqueeze(-1)?.unsqueeze(-1)?)?;
         let y = drop_some(self.norm2.forward(&y)?.silu()?, self.dropout.as_ref())?;
         let x = match &self.skip {
             Some(skip) => skip.forward(x)?,
             None => x.clone(),
         };
-        let y = plus(self.conv2.forward(&y)?, x)?;
+        let y = (self.conv2.forward(&y)? + x)?;
         match &self.attention {
             Some(attention) => attention.forward(&y),
             None => Ok(y),
@@ -122,7 +121,7 @@ impl PlaceAttention {
         let places = |c: &Conv2d| c.forward(&y)?.flatten_from(2)?.transpose(1, 2)?.unsqueeze(2);
         let y = places(&self.q)?.attention(&places(&self.k)?, &places(&self.v)?, Attend::default())?;
         let shape: Vec<isize> = x.dims().iter().map(|&e| e as isize).collect();
-        plus(self.out.forward(&y.squeeze(&[2])?.transpose(1, 2)?.reshape(&shape)?)?, x.clone())
+        self.out.forward(&y.squeeze(&[2])?.transpose(1, 2)?.reshape(&shape)?)? + x
     }
 }
 

@@ -3,8 +3,7 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::transformer::{STD, Transformer, TransformerConfig, drop_some, dropout};
-use crate::layers::{extents, plus};
-use crate::{Dropout, Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, Parameter};
+use crate::{Dropout, Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, Parameter, extents};
 
 /// Which [`Gpt`]. The default reads and writes bytes: 6 layers of 384 numbers and 6 heads over 256 places.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +99,7 @@ impl Gpt {
     /// Room for the keys and values of `n` texts, one cache a block. Errors: Budget if it does not fit.
     pub fn caches(&self, n: usize) -> Result<Vec<KvCache>> {
         let mut cx = InitCx::new(self.positions.device(), 0);
-        cx.dtype = self.positions.fact().dtype;
+        cx.dtype = self.positions.dtype();
         self.body.caches(&mut cx, n, self.positions.shape()[0])
     }
 
@@ -138,7 +137,7 @@ impl Gpt {
             return Err(Error::new(ErrorKind::Shape, text).with_op("gpt"));
         }
         let positions = self.positions.get()?.narrow(0, seen as isize, t)?;
-        let y = self.body.forward_cached(&plus(self.tokens.forward(tokens)?, positions)?, caches)?;
+        let y = self.body.forward_cached(&(self.tokens.forward(tokens)? + positions)?, caches)?;
         self.logits(&y)
     }
 
@@ -162,7 +161,7 @@ impl Layer for Gpt {
             return Err(Error::new(ErrorKind::Shape, text).with_op("gpt"));
         }
         let positions = self.positions.get()?.narrow(0, 0, t)?;
-        let x = drop_some(plus(self.tokens.forward(tokens)?, positions)?, self.dropout.as_ref())?;
+        let x = drop_some((self.tokens.forward(tokens)? + positions)?, self.dropout.as_ref())?;
         self.logits(&self.body.forward(&x)?)
     }
 }

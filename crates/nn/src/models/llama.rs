@@ -3,8 +3,7 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::transformer::STD;
-use crate::layers::{extents, plus};
-use crate::{Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, RmsNorm};
+use crate::{Embedding, Init, InitCx, KvCache, Layer, Linear, LinearOptions, Module, RmsNorm, extents};
 
 /// Which [`Llama`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -149,9 +148,9 @@ impl LlamaBlock {
     }
 
     fn forward(&self, x: &Tensor, cache: Option<&KvCache>) -> Result<Tensor> {
-        let x = plus(self.attention.forward(&self.norm1.forward(x)?, cache)?, x.clone())?;
+        let x = (self.attention.forward(&self.norm1.forward(x)?, cache)? + x)?;
         let y = self.norm2.forward(&x)?;
-        plus(self.down.forward(&self.gate.forward(&y)?.silu()?.mul(self.up.forward(&y)?)?)?, x)
+        self.down.forward(&self.gate.forward(&y)?.silu()?.mul(self.up.forward(&y)?)?)? + x
     }
 }
 

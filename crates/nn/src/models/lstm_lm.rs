@@ -3,8 +3,7 @@ use remat_types::{CallSite, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::transformer::{drop_some, dropout};
-use crate::layers::extents;
-use crate::{Dropout, Embedding, Init, InitCx, Layer, Linear, LinearOptions, Lstm, LstmOptions, Module};
+use crate::{Dropout, Embedding, Init, InitCx, Layer, Linear, LinearOptions, Lstm, LstmOptions, Module, extents};
 
 /// Which [`LstmLm`]. The default is the small network of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

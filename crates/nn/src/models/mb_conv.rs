@@ -3,7 +3,6 @@
 use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
 
-use crate::layers::plus;
 use crate::{
     BatchNormOptions, Conv2d, Conv2dOptions, ConvNorm, DropPath, Extents, Fan, Gain, Init, InitCx, Label, Layer, Module,
 };
@@ -141,7 +140,7 @@ impl Layer for MbConv {
                 y = gate.forward(&y)?;
             }
             let y = self.narrow.forward(&y)?;
-            if self.adds { plus(skipped(y, self.drop_path.as_ref())?, x.clone()) } else { Ok(y) }
+            if self.adds { skipped(y, self.drop_path.as_ref())? + x } else { Ok(y) }
         })
     }
 }

@@ -2,7 +2,6 @@ use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::layers::plus;
 use crate::{
     AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Dropout, Extents, Init, InitCx, Label, Layer, Linear, LinearOptions,
     Module, Relu6,
@@ -47,7 +46,7 @@ impl Layer for InvertedResidual {
                 None => x.clone(),
             };
             let y = self.narrow.forward(&Relu6.forward(&self.filter.forward(&wide)?)?)?;
-            if self.adds { plus(y, x.clone()) } else { Ok(y) }
+            if self.adds { y + x } else { Ok(y) }
         })
     }
 }

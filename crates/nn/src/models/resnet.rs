@@ -2,7 +2,6 @@ use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::layers::plus;
 use crate::{AdaptiveAvgPool2d, Conv2dOptions, ConvNorm, Extents, InitCx, Label, Layer, Linear, MaxPool2d, Module};
 
 /// `relu(norm(conv3x3(relu(norm(conv3x3(x))))) + skip(x))` (He et al., CVPR 2016): `x: [n, in, h, w]` to
@@ -104,7 +103,7 @@ fn add_skip(y: Tensor, x: &Tensor, skip: Option<&ConvNorm>) -> Result<Tensor> {
         Some(skip) => skip.forward(x)?,
         None => x.clone(),
     };
-    plus(y, x)?.relu()
+    (y + x)?.relu()
 }
 
 /// Which [`ResNet`].

@@ -2,10 +2,9 @@ use remat_tensor::Tensor;
 use remat_types::{CallSite, Result, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::layers::{extents, plus};
 use crate::{
     Attend, AttentionOptions, Dropout, Init, InitCx, KvCache, Layer, LayerNorm, Linear, LinearOptions, Module,
-    MultiHeadAttention,
+    MultiHeadAttention, extents,
 };
 
 /// Which [`Transformer`]. The default is a small encoder, the body of a BERT: 6 layers of 384 numbers and 6 heads.
@@ -74,9 +73,9 @@ impl TransformerBlock {
     pub fn forward_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let _site = Scope::at(CallSite::here());
         let y = self.attention.forward_with(&self.norm1.forward(x)?, attend)?;
-        let x = plus(drop_some(y, self.dropout.as_ref())?, x.clone())?;
+        let x = (drop_some(y, self.dropout.as_ref())? + x)?;
         let y = self.down.forward(&self.up.forward(&self.norm2.forward(&x)?)?.gelu()?)?;
-        plus(drop_some(y, self.dropout.as_ref())?, x)
+        drop_some(y, self.dropout.as_ref())? + x
     }
 }
 
@@ -85,9 +84,9 @@ impl TransformerBlock {
     #[track_caller]
     pub(super) fn forward_cached(&self, x: &Tensor, cache: &KvCache) -> Result<Tensor> {
         let y = self.attention.forward_cached(&self.norm1.forward(x)?, cache)?;
-        let x = plus(y, x.clone())?;
+        let x = (y + x)?;
         let y = self.down.forward(&self.up.forward(&self.norm2.forward(&x)?)?.gelu()?)?;
-        plus(y, x)
+        y + x
     }
 }
 

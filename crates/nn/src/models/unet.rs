@@ -2,8 +2,9 @@ use remat_tensor::Tensor;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::layers::extents;
-use crate::{Conv2d, Conv2dOptions, ConvNorm, ConvTranspose2d, Extents, InitCx, Label, Layer, MaxPool2d, Module};
+use crate::{
+    Conv2d, Conv2dOptions, ConvNorm, ConvTranspose2d, Extents, InitCx, Label, Layer, MaxPool2d, Module, extents,
+};
 
 /// Which [`UNet`]. The default has the paper's widths, for images of three channels and two classes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

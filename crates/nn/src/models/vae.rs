@@ -2,8 +2,7 @@ use remat_tensor::Tensor;
 use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::layers::extents;
-use crate::{InitCx, Layer, Linear, Module, RngCell};
+use crate::{InitCx, Layer, Linear, Module, RngCell, extents};
 
 /// Which [`Vae`]. The default is for digits of 28 x 28: 400 hidden numbers, 20 of the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,10 +3,9 @@ use remat_types::{CallSite, Error, ErrorKind, Result, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::transformer::{STD, drop_some, dropout};
-use crate::layers::{extents, plus};
 use crate::{
     AttentionOptions, Conv2d, Conv2dOptions, Dropout, Extents, Init, InitCx, Label, Layer, LayerNorm, Linear,
-    LinearOptions, Module, MultiHeadAttention, Parameter,
+    LinearOptions, Module, MultiHeadAttention, Parameter, extents,
 };
 
 /// Which [`Vit`].
@@ -111,9 +110,9 @@ impl VitBlock {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.label.around(x, |x| {
             let y = self.attention.forward_with(&self.norm1.forward(x)?, Attend::default())?;
-            let x = plus(drop_some(y, self.dropout.as_ref())?, x.clone())?;
+            let x = (drop_some(y, self.dropout.as_ref())? + x)?;
             let y = drop_some(self.up.forward(&self.norm2.forward(&x)?)?.gelu()?, self.dropout.as_ref())?;
-            plus(drop_some(self.down.forward(&y)?, self.dropout.as_ref())?, x)
+            drop_some(self.down.forward(&y)?, self.dropout.as_ref())? + x
         })
     }
 }
@@ -179,7 +178,7 @@ impl Layer for Vit {
             return Err(Error::new(ErrorKind::Shape, text).with_op("vit"));
         }
         let class = self.class_token.get()?.broadcast_to([n, 1, width])?;
-        let y = plus(Tensor::concat(&[&class, &y], 1)?, self.positions.get()?)?;
+        let y = (Tensor::concat(&[&class, &y], 1)? + self.positions.get()?)?;
         let mut y = drop_some(y, self.dropout.as_ref())?;
         for block in &self.blocks {
             y = block.forward(&y)?;

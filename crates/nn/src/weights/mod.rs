@@ -1,7 +1,7 @@
 //! Weights of other frameworks' files, by name.
 //!
-//! What a name is called here is data, a [`NameMap`]; the values go through the one way by which state is replaced
-//! (`crate::state`), so a loading takes all of a file or nothing.
+//! A [`NameMap`] says as data what a name is called here; the values go through the one way by which state is replaced
+//! ([`Module::load_state_dict`]), so a loading takes all of a file or nothing.
 
 mod layout;
 mod names;
@@ -14,8 +14,7 @@ use std::path::Path;
 
 use remat_types::{Error, ErrorKind, HostTensor, Result, TensorsReader, open_file};
 
-use crate::state::{self, LoadReport};
-use crate::{Module, Parameter};
+use crate::{LoadReport, Module, Parameter};
 
 pub use names::NameMap;
 pub use torch::{TorchReader, TorchScalar, read_torch};
@@ -124,7 +123,7 @@ fn load_from<M: Module + ?Sized>(
     if !strict {
         ready.extend(unknown.into_iter().map(|(theirs, _)| (theirs, HostTensor::scalar(0f32))));
     }
-    state::stage(&entries, &ready, strict)?.apply()
+    module.load_state_dict(&ready, strict)
 }
 
 fn load_file<M: Module + ?Sized>(module: &M, path: &Path, names: &NameMap, strict: bool) -> Result<LoadReport> {
