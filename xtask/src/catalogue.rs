@@ -57,7 +57,7 @@ const PARTS: &[Part] = &[
     Part { path: "crates/nn/src/optim", kind: "optimizer", items: Items::Options },
     Part { path: "crates/nn/src/schedule", kind: "schedule", items: Items::Variants("Schedule") },
     Part { path: "crates/nn/src/init.rs", kind: "initializer", items: Items::Variants("Init") },
-    Part { path: "crates/nn/src/models", kind: "model", items: Items::Structs },
+    Part { path: "crates/zoo/src/models", kind: "model", items: Items::Structs },
     Part { path: "crates/nn/src/sampling.rs", kind: "sampling", items: Items::Functions },
 ];
 
