@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import pathlib
@@ -42,6 +43,20 @@ def test_host_memory_and_spill_files_have_budgets_of_their_own(tmp_path):
         remat.Device(spill_budget="2MiB")
     with pytest.raises(ValueError, match="no budget"):
         remat.Device(host_budget="lots")
+
+
+def test_what_holds_itself_is_an_error():
+    own, named = [], {}
+    own.append(own)
+    named["a"] = named
+    for deep in (own, functools.reduce(lambda inner, _: [inner], range(100_000), 1.0)):
+        for read in (remat.tensor, lambda x: remat.zeros(3)[x], lambda x: remat.nn.Linear(x, 3), lambda x: remat.nn.Conv2d(1, 1, x)):
+            with pytest.raises((ValueError, TypeError)):
+                read(deep)
+    for read in (lambda x: remat.nn.Linear(x, 3), lambda x: remat.optim.Adam([remat.nn.Parameter(remat.zeros(1))], lr=x)):
+        with pytest.raises((ValueError, TypeError)):
+            read(named)
+    assert repr(remat.zeros(*[1] * 50_000)).startswith("tensor([0.0], shape=(1, 1, ")
 
 
 def test_a_budget_that_is_too_small_is_an_error_with_figures():

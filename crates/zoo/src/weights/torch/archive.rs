@@ -9,7 +9,7 @@
 //! place and length are checked against the file before anything is allocated for it.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Read, Seek, SeekFrom, Take};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::ops::Range;
 
 use remat_types::{Error, ErrorKind, Result, vec_for};
@@ -112,6 +112,27 @@ impl<R: Read + Seek> Archive<R> {
             return Err(bad(format!("no member begins at byte {}", member.header)));
         }
         Ok(member.header + LOCAL_BYTES as u64 + u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28)))
+    }
+
+    /// Compares a member with its check sum, if the archive has one. Errors: they differ; it does not unpack.
+    pub(super) fn check(&mut self, member: &Member) -> Result<()> {
+        if member.crc == 0 {
+            return Ok(());
+        }
+        let (mut hash, mut stream) = (crc32fast::Hasher::new(), self.stream(member)?);
+        loop {
+            let part = stream.fill_buf().map_err(|e| bad(format!("deflated data: {e}")).with_source(e))?;
+            if part.is_empty() {
+                break;
+            }
+            hash.update(part);
+            let read = part.len();
+            stream.consume(read);
+        }
+        match hash.finalize() == member.crc {
+            true => Ok(()),
+            false => Err(bad("its bytes do not have the archive's check sum")),
+        }
     }
 
     /// A member's bytes one after the other, as they come; no check sum is compared.

@@ -267,6 +267,8 @@ fn from_archive<R: BufRead + Seek>(from: R, len: u64) -> Result<(Source<R>, Pick
     if member.size > len.saturating_mul(PICKLE_EXPANSION).max(PICKLE_ALWAYS_BYTES) {
         return Err(bad(format!("a pickle of {} bytes in a file of {len}", member.size)));
     }
+    // a flipped bit in a name or in a list would be read as another name, or as an end
+    archive.check(&member).map_err(|e| e.context(format!("`{PICKLE}`")))?;
     let pickle = unpickle::unpickle(&mut archive.stream(&member)?)?;
     let mut is_big_endian = false;
     if let Ok(member) = archive.member(&format!("{folder}byteorder")) {
