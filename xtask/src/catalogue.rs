@@ -58,7 +58,6 @@ const PARTS: &[Part] = &[
     Part { path: "crates/nn/src/schedule", kind: "schedule", items: Items::Variants("Schedule") },
     Part { path: "crates/nn/src/init.rs", kind: "initializer", items: Items::Variants("Init") },
     Part { path: "crates/zoo/src/models", kind: "model", items: Items::Structs },
-    Part { path: "crates/nn/src/sampling.rs", kind: "sampling", items: Items::Functions },
 ];
 
 /// The block that the present line is in.
