@@ -452,35 +452,6 @@ fn a_step_that_failed_on_a_device_of_its_own_pace_is_undone_however_late_the_hos
 }
 
 #[test]
-fn a_step_that_failed_for_two_reasons_leaves_the_next_one_alone() {
-    for seed in 0..4 {
-        let emulated = EmulatedOptions { streams: 2, seed, max_delay_us: 200, ..EmulatedOptions::default() };
-        let options = DeviceOptions { budget_bytes: Some(1 << 14), ..DeviceOptions::default() };
-        let d = Device::with_backend(emulated.open().expect("opens"), options).expect("opens");
-        let c = d.channel();
-        let mut w = put(&c, &ramp(64));
-        let step = |w, is_bad: bool| {
-            if is_bad {
-                // the worker finds that this does not fit, and the device fails at that
-                drop(put(&c, &ramp(1 << 13)));
-                drop(apply1(&c, Probe(Mode::Fail), [put(&c, &ramp(16))]));
-            }
-            c.update(Probe(Mode::Increment), smallvec![w], &[Some(0)]).expect("queued").remove(0)
-        };
-        w = step(w, true);
-        let told: Vec<ErrorKind> =
-            [c.step_mark(), c.sync()].into_iter().filter_map(|r| Some(r.err()?.kind())).collect();
-        assert!(told.contains(&ErrorKind::Budget), "{told:?}");
-        for _ in 0..2 {
-            w = step(w, false);
-            c.step_mark().expect("a good step");
-        }
-        c.sync().expect("all was told");
-        assert_eq!(value(&c, &w)[0], value(&c, &put(&c, &ramp(64)))[0] + 2.0, "seed {seed}");
-    }
-}
-
-#[test]
 fn updates_and_their_steps_make_the_host_wait_for_nothing() {
     let emulated = EmulatedOptions { streams: 2, max_delay_us: 200, ..EmulatedOptions::default() };
     let options = DeviceOptions { budget_bytes: Some(1 << 16), ..DeviceOptions::default() };
