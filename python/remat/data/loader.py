@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 from .. import _remat
 from .._errors import ArgumentError, DeviceError
 from .._remat import Device, Generator
-from .._support import default_device, default_generator
+from .._support import default_device, default_generator, whole
 from .collate import assembled, collated, device_of, taken_apart
 from .datasets import TensorDataset
 from .stream import Stream
@@ -147,7 +147,8 @@ class DataLoader:
         collate: Optional[Callable[[List[Any]], Any]] = None, *, num_workers: Optional[int] = None,
         collate_fn: Optional[Callable[[List[Any]], Any]] = None, pin_memory: bool = False,
     ):
-        workers = workers if num_workers is None else num_workers
+        workers = whole(workers if num_workers is None else num_workers, "workers", 0)
+        batch_size, prefetch = whole(batch_size, "batch_size", 1), whole(prefetch, "prefetch", 0)
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         home = device if device is not None else getattr(dataset, "device", None)
         self.device, self.collate = default_device(home if isinstance(home, Device) else None), collate if collate_fn is None else collate_fn
