@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 import remat
+from remat import nn, optim
+from remat.nn import functional
 
 
 def test_budgets_are_numbers_and_texts():
@@ -337,3 +339,34 @@ def test_the_notebook_runs():
     assert names["tight"].report().stats["recomputed_ops"] > 0
     for shown in (names["free"].report(), names["tight"].report(), names["trace"]):
         HTMLParser().feed(shown._repr_html_())
+
+
+def test_a_step_that_failed_for_two_reasons_leaves_the_next_one_alone():
+    """One row does not exist, and the budget is too small. `sync` tells the one; the other belongs to the same step."""
+    for name in ("cpu", "emulated"):
+        device = remat.Device(name, budget=2256)
+        before = remat.get_default_device()
+        remat.set_default_device(device)
+        try:
+            remat.manual_seed(1)
+            table, layer = nn.Embedding(10, 8), nn.Linear(8, 10)
+            weights = [*table.parameters(), *layer.parameters()]
+            optimizer = optim.SGD(weights, lr=0.1, momentum=0.9)
+            good, bad = remat.tensor([[1, 2, 3], [4, 5, 6]]), remat.tensor([[1, 2, 3], [4, 50, 6]])
+            labels = remat.arange(6)
+
+            def step(rows):
+                functional.cross_entropy(layer(table(rows)).reshape(-1, 10), labels).backward()
+                optimizer.step()
+                device.sync()
+
+            with pytest.raises(remat.Error):
+                step(bad)
+            optimizer.zero_grad()
+            device.set_budget("1MiB")
+            for _ in range(3):
+                old = [p.numpy().tobytes() for p in weights]
+                step(good)
+                assert all(p.numpy().tobytes() != o for p, o in zip(weights, old)), name
+        finally:
+            remat.set_default_device(before)
