@@ -42,6 +42,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     unsafe_library("device", &["graph"]),
     unsafe_library("cpu", &["device"]),
     unsafe_library("emulated", &["device"]),
+    library("cuda-sim", &[]),
     unsafe_library("runtime", &["cpu", "emulated"]),
     library("tensor", &["runtime"]),
     Layer { private_to: Some("nn"), is_library: false, ..library("derive", &[]) },
