@@ -21,4 +21,5 @@ mod warp;
 
 pub use fault::{Fault, FaultKind};
 pub use launch::{Checks, ExecOptions, LaunchShape, Stats, launch};
+pub(crate) use launch::{check_shape, mix};
 pub use memory::{Memory, MemoryError, Ranges};
