@@ -2,17 +2,17 @@
 """Make what the models are compared with: names, shapes and outputs of torchvision's, timm's and Hugging Face's own modules.
 
     python3 -m venv VENV && VENV/bin/pip install torch==2.15.0 torchvision==0.29.2 timm transformers safetensors
-    VENV/bin/python scripts/make_model_fixtures.py                    # crates/nn/tests/data/weights.json
+    VENV/bin/python scripts/make_model_fixtures.py                    # crates/zoo/tests/data/weights.json
     VENV/bin/python scripts/make_model_fixtures.py --full FOLDER      # whole files of published sizes, as their makers begin them
 
 Only this script needs them. A case of weights.json has a module's names and shapes, an input's shape, and the outputs;
 the weights themselves are numbers of a generator that the test has, too (`value`), so that networks of full width
-need few bytes. The test, crates/nn/tests/suite/weights.rs, makes the safetensors file of them, loads it by name, and compares outputs within 1e-4.
+need few bytes. The test, crates/zoo/tests/suite/weights.rs, makes the safetensors file of them, loads it by name, and compares outputs within 1e-4.
 
 With --full, each network gets FOLDER/NAME.safetensors, with the weights that its own constructor draws, and
 FOLDER/NAME.io.safetensors with an input x and an output y; then
 
-    cargo run --release -p remat-nn --example compare_files FOLDER
+    cargo run --release -p remat-zoo --example compare_files FOLDER
 
 loads and compares them. Published figures of torchvision's metadata are in weights.json, too: parameters and
 GFLOPS (multiply-adds).
@@ -34,7 +34,7 @@ from torch import nn
 from torchvision.models.convnext import CNBlockConfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "crates" / "nn" / "tests" / "data" / "weights.json"
+OUT = ROOT / "crates" / "zoo" / "tests" / "data" / "weights.json"
 CLASSES = 10
 
 

@@ -2,12 +2,12 @@
 """Write small files with PyTorch's `torch.save`, and what is in them.
 
     python3 -m venv VENV && VENV/bin/pip install torch==2.15.0 torchvision==0.29.2 numpy
-    VENV/bin/python scripts/make_torch_checkpoints.py       # crates/nn/tests/data/torch.jsonl.gz and torch_resnet18.pt.gz.gz
+    VENV/bin/python scripts/make_torch_checkpoints.py       # crates/zoo/tests/data/torch.jsonl.gz and torch_resnet18.pt.gz.gz
 
 Only this script needs them. Each line of torch.jsonl.gz is a case: a file in base64; its tensors by name, each with dtype,
 shape and bytes; the names whose tensors have no values in Remat, with a part of the error; its single values; or, for a file
 that is refused, a part of that error. Names are made here by a walk over what `torch.load` gives, apart from the walk over the
-pickle that is tested. The test is crates/nn/tests/suite/torch.rs.
+pickle that is tested. The test is crates/zoo/tests/suite/torch.rs.
 
 torch_resnet18.pt.gz.gz is a state dict of torchvision's resnet18 for 10 classes. So that it is small, each tensor repeats some
 numbers, at most 509 of them, which packs twice; the line `resnet18` has an input's shape and the output.
@@ -35,7 +35,7 @@ from torch import nn
 from make_model_fixtures import uniform
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DATA = ROOT / "crates" / "nn" / "tests" / "data"
+DATA = ROOT / "crates" / "zoo" / "tests" / "data"
 NAMES = {
     torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
     torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",

@@ -1,6 +1,6 @@
-"""Reference values for `remat_nn::models`, by PyTorch: blocks forward and backward on tiny sizes, in double precision.
+"""Reference values for `remat_zoo::models`, by PyTorch: blocks forward and backward on tiny sizes, in double precision.
 
-    python scripts/models_reference.py [--out crates/nn/tests/data/models.safetensors]
+    python scripts/models_reference.py [--out crates/zoo/tests/data/models.safetensors]
 
 For each block the file holds the weights under Remat's names, an input x, a cotangent dy, the output y in training, the
 input's gradient dx, and the buffers afterwards. Its metadata holds parameter counts of whole networks, counted on the
@@ -149,7 +149,7 @@ def write(path, tensors, metadata):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default="crates/nn/tests/data/models.safetensors")
+    parser.add_argument("--out", type=pathlib.Path, default="crates/zoo/tests/data/models.safetensors")
     args = parser.parse_args()
     torch.manual_seed(20240229)
     torch.set_default_dtype(torch.float64)

@@ -8,9 +8,10 @@ use std::sync::LazyLock;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use remat_fuzz::archive::archive;
 use remat_fuzz::{Random, changed, give, header, heap};
-use remat_nn::{AdamW, AdamWOptions, Checkpoint, InitCx, Linear, Module, NameMap, TorchReader, load_weights_partly};
+use remat_nn::{AdamW, AdamWOptions, Checkpoint, InitCx, Linear, Module};
 use remat_runtime::{Device, DeviceOptions};
 use remat_types::read_safetensors;
+use remat_zoo::{NameMap, TorchReader, load_weights_partly};
 
 /// Of a file of PyTorch's without its tensors.
 const TORCH: (usize, usize) = (1024, 1 << 20);

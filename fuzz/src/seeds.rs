@@ -114,7 +114,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         models(&corpus, Path::new(&folder))?;
     }
     let mut lines = String::new();
-    let packed = fs::read(crates.join("nn/tests/data/torch.jsonl.gz"))?;
+    let packed = fs::read(crates.join("zoo/tests/data/torch.jsonl.gz"))?;
     flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut lines)?;
     for line in lines.lines() {
         let case: serde_json::Value = serde_json::from_str(line)?;

@@ -69,6 +69,8 @@ class Device:
         ranks: Optional[Communicator] = None,
         recompute_limit: _int = 8,
         kernels: Optional[Dict[str, Callable[[Dict[str, Any], List[memoryview], List[memoryview]], None]]] = None,
+        host_budget: Union[int, str, None] = None,
+        spill_budget: Union[int, str, None] = None,
     ) -> Device: ...
     @property
     def name(self) -> str: ...

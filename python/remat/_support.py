@@ -1,5 +1,6 @@
 """Common parts of the package: types of arguments, the default device and the default generator."""
 import atexit
+import operator
 import os
 import sys
 import threading
@@ -104,6 +105,17 @@ def plain(x: Any) -> Any:
     return x.item() if getattr(x, "shape", None) == () and hasattr(x, "item") else x
 
 
+def whole(value: Any, name: str, least: int) -> int:
+    """`value` as a whole number of 64 bits. Errors, which name the argument: TypeError; ValueError below `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, must be a whole number") from None
+    if not least <= number < 1 << 64:
+        raise ValueError(f"{name} is {value!r}, must be a whole number of {least} or more")
+    return number
+
+
 def required(value: Any, function: str, name: str) -> None:
     """Errors (TypeError) for an argument that was not given."""
     if value is REQUIRED:
@@ -145,6 +157,8 @@ def set_default_device(device: Optional[Device]) -> None:
     >>> remat.set_default_device(before)
     """
     global _default
+    if device is not None and not isinstance(device, Device):
+        raise TypeError(f"the default device must be a Device or None, not {type(device).__name__}")
     if _own.is_rank:
         _own.device = device
         return
@@ -177,7 +191,7 @@ def manual_seed(seed: int) -> Generator:
     True
     """
     generator = default_generator()
-    generator.manual_seed(seed)
+    generator.manual_seed(whole(seed, "seed", 0))
     return generator
 
 

@@ -163,6 +163,8 @@ def test_a_loop_goes_on_where_another_was(workers, device):
     assert [indices(other), indices(other)] == [all[0][4:], all[1]]
     with pytest.raises(ValueError):
         other.load_state_dict({**state, "batch": 100})
+    with pytest.raises(ValueError, match="batch_size 3, this one has 6"):
+        DataLoader(Numbers(20), 6, shuffle=True, workers=workers).load_state_dict(state)
     with pytest.raises(KeyError):
         other.load_state_dict({})
 

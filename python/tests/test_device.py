@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import pathlib
@@ -12,6 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 import remat
+from remat import nn, optim
+from remat.nn import functional
 
 
 def test_budgets_are_numbers_and_texts():
@@ -42,6 +45,20 @@ def test_host_memory_and_spill_files_have_budgets_of_their_own(tmp_path):
         remat.Device(spill_budget="2MiB")
     with pytest.raises(ValueError, match="no budget"):
         remat.Device(host_budget="lots")
+
+
+def test_what_holds_itself_is_an_error():
+    own, named = [], {}
+    own.append(own)
+    named["a"] = named
+    for deep in (own, functools.reduce(lambda inner, _: [inner], range(100_000), 1.0)):
+        for read in (remat.tensor, lambda x: remat.zeros(3)[x], lambda x: remat.nn.Linear(x, 3), lambda x: remat.nn.Conv2d(1, 1, x)):
+            with pytest.raises((ValueError, TypeError)):
+                read(deep)
+    for read in (lambda x: remat.nn.Linear(x, 3), lambda x: remat.optim.Adam([remat.nn.Parameter(remat.zeros(1))], lr=x)):
+        with pytest.raises((ValueError, TypeError)):
+            read(named)
+    assert repr(remat.zeros(*[1] * 50_000)).startswith("tensor([0.0], shape=(1, 1, ")
 
 
 def test_a_budget_that_is_too_small_is_an_error_with_figures():
@@ -322,3 +339,34 @@ def test_the_notebook_runs():
     assert names["tight"].report().stats["recomputed_ops"] > 0
     for shown in (names["free"].report(), names["tight"].report(), names["trace"]):
         HTMLParser().feed(shown._repr_html_())
+
+
+def test_a_step_that_failed_for_two_reasons_leaves_the_next_one_alone():
+    """One row does not exist, and the budget is too small. `sync` tells the one; the other belongs to the same step."""
+    for name in ("cpu", "emulated"):
+        device = remat.Device(name, budget=2256)
+        before = remat.get_default_device()
+        remat.set_default_device(device)
+        try:
+            remat.manual_seed(1)
+            table, layer = nn.Embedding(10, 8), nn.Linear(8, 10)
+            weights = [*table.parameters(), *layer.parameters()]
+            optimizer = optim.SGD(weights, lr=0.1, momentum=0.9)
+            good, bad = remat.tensor([[1, 2, 3], [4, 5, 6]]), remat.tensor([[1, 2, 3], [4, 50, 6]])
+            labels = remat.arange(6)
+
+            def step(rows):
+                functional.cross_entropy(layer(table(rows)).reshape(-1, 10), labels).backward()
+                optimizer.step()
+                device.sync()
+
+            with pytest.raises(remat.Error):
+                step(bad)
+            optimizer.zero_grad()
+            device.set_budget("1MiB")
+            for _ in range(3):
+                old = [p.numpy().tobytes() for p in weights]
+                step(good)
+                assert all(p.numpy().tobytes() != o for p, o in zip(weights, old)), name
+        finally:
+            remat.set_default_device(before)

@@ -9,7 +9,7 @@ import pytest
 import remat
 from remat import nn
 
-DATA = pathlib.Path(__file__).parents[2] / "crates" / "nn" / "tests" / "data"
+DATA = pathlib.Path(__file__).parents[2] / "crates" / "zoo" / "tests" / "data"
 DTYPES = [
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
 ]

@@ -29,7 +29,7 @@ def count(net):
 
 
 def test_every_network_of_the_library_is_here():
-    text = (pathlib.Path(__file__).parents[2] / "crates/nn/src/models/mod.rs").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "crates/zoo/src/models/mod.rs").read_text()
     uses = re.findall(r"^pub use \w+::\{(.*)\};", text, re.M)
     names = {n.strip() for use in uses for n in use.split(",")}
     networks = {n.removesuffix("Config") for n in names if n.endswith("Config")}

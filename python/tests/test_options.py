@@ -381,3 +381,28 @@ def test_options_that_a_convolution_does_not_have_are_refused():
         remat.nn.ConvTranspose2d(1, 1, 3, padding="same")
     layer = remat.nn.ConvTranspose2d(1, 1, 3, stride=2, output_padding=1)
     assert layer(remat.ones(1, 1, 4, 4)).shape == (1, 1, 10, 10)
+
+
+@pytest.mark.parametrize(
+    "kind, says, wrong",
+    [
+        (ValueError, "out of range: -1", lambda x: x.topk(-1)),
+        (ValueError, "out of range: -1", lambda x: x.chunk(-1)),
+        (ValueError, "out of range", lambda x: x.roll(1 << 70, 0)),
+        (ValueError, "batch_size is -1", lambda x: remat.data.DataLoader(remat.data.TensorDataset(x), batch_size=-1)),
+        (TypeError, "batch_size is 'a'", lambda x: remat.data.DataLoader(remat.data.TensorDataset(x), batch_size="a")),
+        (ValueError, "seed is -1", lambda x: remat.manual_seed(-1)),
+        (TypeError, "mapping of names", lambda x: remat.nn.Linear(2, 3).load_state_dict(None)),
+        (TypeError, "not str", lambda x: remat.optim.Adam("abc")),
+        (TypeError, "not NoneType", lambda x: remat.optim.Adam(None)),
+        (TypeError, "parameter 1 of an optimiser", lambda x: remat.optim.SGD([remat.nn.Parameter(x), 3])),
+        (ValueError, "threads is True", lambda x: remat.Device(threads=True)),
+        (ValueError, "spill is empty", lambda x: remat.Device(spill="")),
+        (TypeError, "default device", lambda x: remat.set_default_device(3)),
+        (remat.ArgumentError, "has no taps", lambda x: remat.nn.Conv2d(3, 4, 0)),
+        (remat.ArgumentError, "has no taps", lambda x: remat.nn.ConvTranspose1d(3, 4, 0)),
+    ],
+)
+def test_an_argument_that_is_wrong_is_named(kind, says, wrong):
+    with pytest.raises(kind, match=says):
+        wrong(remat.ones(3, 4))

@@ -57,8 +57,7 @@ const PARTS: &[Part] = &[
     Part { path: "crates/nn/src/optim", kind: "optimizer", items: Items::Options },
     Part { path: "crates/nn/src/schedule", kind: "schedule", items: Items::Variants("Schedule") },
     Part { path: "crates/nn/src/init.rs", kind: "initializer", items: Items::Variants("Init") },
-    Part { path: "crates/nn/src/models", kind: "model", items: Items::Structs },
-    Part { path: "crates/nn/src/sampling.rs", kind: "sampling", items: Items::Functions },
+    Part { path: "crates/zoo/src/models", kind: "model", items: Items::Structs },
 ];
 
 /// The block that the present line is in.
@@ -233,7 +232,12 @@ fn text(repo: &Repo) -> Result<String, String> {
     let mut all: Vec<Entry> = Vec::new();
     let files = repo.files()?;
     for part in PARTS {
-        for path in files.iter().filter(|p| p.starts_with(part.path) && p.extension().is_some_and(|e| e == "rs")) {
+        let own: Vec<_> =
+            files.iter().filter(|p| p.starts_with(part.path) && p.extension().is_some_and(|e| e == "rs")).collect();
+        if own.is_empty() {
+            return Err(format!("{}: the catalogue reads this path, and there is no Rust file; see PARTS", part.path));
+        }
+        for path in own {
             if path.iter().any(|p| p == "tests") || path.ends_with("tests.rs") {
                 continue;
             }

@@ -27,9 +27,10 @@ const fn unsafe_library(role: &'static str, uses: &'static [&'static str]) -> La
     Layer { may_be_unsafe: true, ..library(role, uses) }
 }
 
-/// `{types <- kernels, comm; linalg} <- ops <- graph <- device <- cpu <- runtime <- tensor <- nn <- remat; comm <- mpi <- nn;
-/// tensor <- import <- onnx <- lite; {remat, digits, lite} <- cli, python`, and `derive` inside `nn`. A model of ONNX is a function of tensors: the compositions that its
-/// operators are exist as methods of tensors, and a second set over graphs would be a second vocabulary.
+/// `{types <- kernels, comm; linalg} <- ops <- graph <- device <- cpu <- runtime <- tensor <- nn <- zoo <- remat;
+/// comm <- mpi <- nn <- digits; tensor <- import <- onnx <- lite; {remat, digits, lite} <- cli, python`, and `derive` inside `nn`.
+/// A model of ONNX is a function of tensors: the compositions that its operators are exist as methods of tensors, and a second set
+/// over graphs would be a second vocabulary.
 pub(crate) const LAYERS: &[Layer] = &[
     library("types", &[]),
     unsafe_library("kernels", &["types"]),
@@ -47,7 +48,8 @@ pub(crate) const LAYERS: &[Layer] = &[
     library("tensor", &["runtime"]),
     Layer { private_to: Some("nn"), is_library: false, ..library("derive", &[]) },
     library("nn", &["tensor", "mpi"]),
-    library("remat", &["nn"]),
+    library("zoo", &["nn"]),
+    library("remat", &["zoo"]),
     library("digits", &["nn"]),
     library("import", &["tensor"]),
     library("onnx", &["import"]),
@@ -99,7 +101,12 @@ mod tests {
     #[test]
     fn the_order_is_transitive_and_never_points_right() {
         assert!(may_use("nn", "types") && may_use("cli", "onnx") && may_use("lite", "kernels"));
-        assert!(!may_use("types", "kernels") && !may_use("onnx", "nn") && !may_use("remat", "lite"));
+        assert!(
+            !may_use("types", "kernels")
+                && !may_use("onnx", "nn")
+                && !may_use("nn", "zoo")
+                && !may_use("remat", "lite")
+        );
         assert!(!may_use("ops", "ops") && !may_use("nn", "unknown"));
         assert!(may_use("onnx", "import") && may_use("import", "tensor") && !may_use("import", "onnx"));
     }

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [100, 75, 50, 35, 25])]
     budgets: Vec<u32>,
     /// Training steps of each run
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     steps: u64,
     /// Runs under each budget, each right after one without a budget
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -101,9 +101,14 @@ pub(super) struct Clocks {
     at_event: Vec<Vec<Clock>>,
     /// Accesses of streams that later work on some stream may not be ordered after.
     open: Vec<Access>,
-    /// Accesses of streams for which the host has not waited.
+    /// Accesses of streams for which the host has not waited, and some for which it has.
     unseen: Vec<Access>,
+    /// The length of `unseen` at which those for which the host has waited are taken out.
+    sweep_at: usize,
 }
+
+/// A list that is shorter is not swept.
+const SWEEP_FROM: usize = 256;
 
 fn join(a: &mut Clock, b: &Clock) {
     a.iter_mut().zip(b).for_each(|(a, b)| *a = (*a).max(*b));
@@ -118,6 +123,7 @@ impl Clocks {
             at_event: vec![Vec::new(); streams],
             open: Vec::new(),
             unseen: Vec::new(),
+            sweep_at: SWEEP_FROM,
         }
     }
 
@@ -140,7 +146,12 @@ impl Clocks {
         };
         let is_after = |clock: &Clock, o: &Access| o.event.is_none_or(|e| clock[usize::from(e.stream.0)] >= e.seq);
         let (host, next) = (&self.host, &self.next);
-        self.unseen.retain(|o| !is_after(host, o));
+        // Only an access of the host looks at these. A step that waits for nothing would have each of its accesses go through
+        // those of all steps before.
+        if a.event.is_none() || self.unseen.len() >= self.sweep_at {
+            self.unseen.retain(|o| !is_after(host, o));
+            self.sweep_at = SWEEP_FROM.max(2 * self.unseen.len());
+        }
         self.open.retain(|o| !is_after(host, o) && next.iter().any(|clock| !is_after(clock, o)));
         let earlier = if a.event.is_none() { &self.unseen } else { &self.open };
         let race = earlier.iter().find(|o| !is_after(&clock, o) && o.conflicts(&a));

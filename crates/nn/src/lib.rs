@@ -19,7 +19,6 @@ mod init;
 mod keys;
 mod layers;
 pub mod loss;
-pub mod models;
 mod module;
 mod optim;
 mod parameter;
@@ -30,7 +29,6 @@ mod state;
 mod statistics;
 mod update;
 mod visit;
-mod weights;
 
 pub use average::{Average, AverageOptions, update_batch_norm};
 pub use cells::{Label, Mode, Momentum, RngCell, StatisticsGroup, Tap, Tapped};
@@ -52,6 +50,3 @@ pub use schedule::{OneCycle, Plateau, PlateauOptions, Schedule};
 pub use state::LoadReport;
 pub use update::{Arg, update};
 pub use visit::{Visit, Visitor, Walk};
-pub use weights::{
-    NameMap, TorchReader, TorchScalar, is_torch_file, load_state, load_weights, load_weights_partly, read_torch,
-};

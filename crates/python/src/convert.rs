@@ -30,6 +30,9 @@ pub(crate) fn scalar(x: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     Ok(None)
 }
 
+/// Lists are read this deep: each level takes a frame of the stack, and a list that holds itself has no end.
+const MOST_NESTED: usize = 1000;
+
 /// Elements of nested lists, gathered.
 struct Nested {
     shape: Vec<usize>,
@@ -49,6 +52,10 @@ impl Nested {
         if !is_list {
             let text = format!("expected numbers, or lists or tuples of them, got {}", x.get_type().name()?);
             return Err(PyTypeError::new_err(text));
+        }
+        if depth == MOST_NESTED {
+            let text = format!("the lists are nested more than {MOST_NESTED} deep, or one of them holds itself");
+            return Err(PyValueError::new_err(text));
         }
         let len = x.len()?;
         if depth == self.shape.len() {

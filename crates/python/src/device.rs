@@ -142,7 +142,7 @@ impl PyDevice {
         py: Python<'_>,
         name: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
-        threads: Option<i64>,
+        threads: Option<&Bound<'_, PyAny>>,
         spill: Option<PathBuf>,
         foresight: &str,
         async_level: &str,
@@ -172,8 +172,12 @@ impl PyDevice {
             ..DeviceOptions::default()
         };
         if let Some(n) = threads {
-            let wrong = |_| PyValueError::new_err(format!("threads is {n}, must be 1 or more"));
-            options.threads = usize::try_from(n).map_err(wrong)?;
+            let found = if n.is_instance_of::<PyBool>() { None } else { n.extract::<usize>().ok() };
+            let wrong = || PyValueError::new_err(format!("threads is {n}, must be a whole number of 1 or more"));
+            options.threads = found.ok_or_else(wrong)?;
+        }
+        if spill.as_ref().is_some_and(|folder| folder.as_os_str().is_empty()) {
+            return Err(PyValueError::new_err("spill is empty: name a folder, or None for no spilling"));
         }
         let has_ranks = options.ranks.is_some();
         let device = call::run(py, move || {

@@ -12,12 +12,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// The value of the Python object `x`. NumPy numbers and tensors of one element count as numbers. Errors: ValueError
-/// for a number that is not finite, with the option's name; TypeError for an object that is no option.
+/// for a number that is not finite, with the option's name, and for what holds itself; TypeError for an object that is no option.
 pub(crate) fn of_python(x: &Bound<'_, PyAny>) -> PyResult<Value> {
-    read(x, None)
+    read(x, None, 0)
 }
 
-fn read(x: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<Value> {
+/// Options are read this deep: a list that holds itself has no end.
+const MOST_NESTED: usize = 100;
+
+fn read(x: &Bound<'_, PyAny>, name: Option<&str>, depth: usize) -> PyResult<Value> {
+    if depth > MOST_NESTED {
+        let text = format!("options are nested more than {MOST_NESTED} deep, or one of them holds itself");
+        return Err(PyValueError::new_err(text));
+    }
     if x.is_none() {
         return Ok(Value::Null);
     }
@@ -38,7 +45,7 @@ fn read(x: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<Value> {
     if let Ok(all) = x.cast::<PyDict>() {
         let entry = |(key, v): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
             let key: String = key.extract()?;
-            let v = read(&v, Some(&key))?;
+            let v = read(&v, Some(&key), depth + 1)?;
             Ok((key, v))
         };
         return Ok(Value::Object(all.iter().map(entry).collect::<PyResult<Map<_, _>>>()?));
@@ -46,14 +53,14 @@ fn read(x: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<Value> {
     // a NumPy number, or a tensor of one element
     let is_one = x.getattr("shape").is_ok_and(|s| s.cast::<PyTuple>().is_ok_and(|s| s.is_empty()));
     if is_one && x.hasattr("item")? {
-        return read(&x.call_method0("item")?, name);
+        return read(&x.call_method0("item")?, name, depth + 1);
     }
     // a list, a tuple, a range, an array
     if x.hasattr("__len__")? && x.hasattr("__getitem__")? {
-        return Ok(Value::Array(x.try_iter()?.map(|v| read(&v?, name)).collect::<PyResult<_>>()?));
+        return Ok(Value::Array(x.try_iter()?.map(|v| read(&v?, name, depth + 1)).collect::<PyResult<_>>()?));
     }
     if x.hasattr("__index__")? {
-        return read(&x.call_method0("__index__")?, name);
+        return read(&x.call_method0("__index__")?, name, depth + 1);
     }
     let text = format!("{} is no option: options are numbers, texts, and lists of them", x.repr()?);
     Err(PyTypeError::new_err(text))

@@ -108,11 +108,10 @@
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+pub mod nn;
 
 #[doc(inline)]
 pub use remat_graph as graph;
-#[doc(inline)]
-pub use remat_nn as nn;
 #[doc(inline)]
 pub use remat_ops as ops;
 #[doc(inline)]

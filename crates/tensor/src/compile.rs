@@ -140,7 +140,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
 
     /// The memory of the forms compiled so far, the one used last at the end.
     pub fn figures(&self) -> Vec<MemoryFigures> {
-        self.forms.all().iter().map(|e| e.executable().figures()).collect()
+        self.forms.all().iter().map(|e| e.compiled().figures()).collect()
     }
 
     /// True once every compiled form has its last plan. Under a budget that makes calls run again, a form begins with a

@@ -75,6 +75,10 @@ fn places(extent: usize, whole: bool) -> Vec<Option<usize>> {
     (0..EDGE).map(Some).chain([None]).chain((extent - EDGE..extent).map(Some)).collect()
 }
 
+/// Tensors of more axes are shown without brackets for each: nested rows of as many would say nothing, and printing them takes a
+/// frame of the stack for each axis.
+const MOST_NESTED: usize = 1000;
+
 struct Printer<'a, T> {
     data: &'a [T],
     dims: &'a [usize],
@@ -128,9 +132,10 @@ impl<T: Shown> Printer<'_, T> {
 
 fn print<T: Shown>(t: &HostTensor, f: &mut Formatter<'_>) -> fmt::Result {
     let Ok(data) = t.to_vec::<T>() else { return Err(fmt::Error) };
+    let flat = [data.len()];
     let mut p = Printer {
         data: &data,
-        dims: t.shape().dims(),
+        dims: if t.shape().rank() > MOST_NESTED { &flat } else { t.shape().dims() },
         whole: t.elems() <= WHOLE_UP_TO,
         digits: f.precision(),
         width: f.width().unwrap_or(0),
@@ -191,6 +196,12 @@ mod tests {
         assert_eq!(deep.to_string(), "[[[1, 2]],\n\n [[3, 4]]]  i32[2, 1, 2]");
         assert_eq!(host(&[7u8], []).to_string(), "7  u8[]");
         assert_eq!(host::<f32>(&[], [0, 3]).to_string(), "[]  f32[0, 3]");
+    }
+
+    #[test]
+    fn a_tensor_of_very_many_axes_is_a_row() {
+        let t = host(&[7u8], vec![1; 100_000].as_slice());
+        assert!(t.to_string().starts_with("[7]  u8[1, 1, "));
     }
 
     #[test]

@@ -5,9 +5,9 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from .. import _remat
-from .._errors import DeviceError
+from .._errors import ArgumentError, DeviceError
 from .._remat import Device, Generator
-from .._support import default_device, default_generator
+from .._support import default_device, default_generator, whole
 from .collate import assembled, collated, device_of, taken_apart
 from .datasets import TensorDataset
 from .stream import Stream
@@ -147,7 +147,8 @@ class DataLoader:
         collate: Optional[Callable[[List[Any]], Any]] = None, *, num_workers: Optional[int] = None,
         collate_fn: Optional[Callable[[List[Any]], Any]] = None, pin_memory: bool = False,
     ):
-        workers = workers if num_workers is None else num_workers
+        workers = whole(workers if num_workers is None else num_workers, "workers", 0)
+        batch_size, prefetch = whole(batch_size, "batch_size", 1), whole(prefetch, "prefetch", 0)
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         home = device if device is not None else getattr(dataset, "device", None)
         self.device, self.collate = default_device(home if isinstance(home, Device) else None), collate if collate_fn is None else collate_fn
@@ -250,8 +251,8 @@ class DataLoader:
         self._is_under_way = False
 
     def state_dict(self) -> Dict[str, Any]:
-        """The loader's position, for `load_state_dict`: seed, epoch and batch, and the dataset's own state if it is
-        iterated over.
+        """The loader's position, for `load_state_dict`: seed, epoch, batch and batch size, and the dataset's own state if
+        it is iterated over.
 
         >>> import remat
         >>> make = lambda: remat.data.DataLoader(remat.data.TensorDataset(remat.arange(6)), 2, shuffle=True)
@@ -261,15 +262,19 @@ class DataLoader:
         True
         """
         epoch, batch = self.position
-        state = {"seed": self._seed, "epoch": epoch, "batch": batch}
+        state = {"seed": self._seed, "epoch": epoch, "batch": batch, "batch_size": self.batch_size}
         return state if self._native is not None else {**state, **self._of.state()}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from the position of another loader of the same dataset and batch size. The next loop begins there.
 
         A dataset that is iterated over is read up to there and the examples are dropped, unless it has
-        `load_state_dict`. Errors: KeyError for an incomplete state; ArgumentError for a batch past the end of an epoch.
+        `load_state_dict`. Errors: KeyError for an incomplete state; ArgumentError for a batch past the end of an epoch,
+        and for a state of another batch size, where the number of a batch means other examples.
         """
+        batch_size = state.get("batch_size", self.batch_size)
+        if batch_size != self.batch_size:
+            raise ArgumentError(f"the state is of a loader with batch_size {batch_size}, this one has {self.batch_size}")
         seed, epoch, batch = state["seed"], int(state["epoch"]), int(state["batch"])
         if seed != self._seed:
             self._stop()

@@ -1,7 +1,7 @@
 """Modules: parts of a network with parameters, by attribute."""
 import itertools
 from collections import OrderedDict
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from .. import _remat
 from .._remat import Device, Parameter, Tensor
@@ -214,6 +214,8 @@ class Module:
         """
         from .._creation import asarray
 
+        if not isinstance(state, Mapping):
+            raise TypeError(f"a state is a mapping of names to tensors, not {type(state).__name__}")
         counts = self._torch_counts()
         values = [(name, asarray(v)) for name, v in state.items() if name not in counts]
         _, missing, unexpected = self._library_state().load(values, strict)

@@ -18,9 +18,14 @@ def _named(parameters: Any, start: int = 0) -> List[Tuple[str, Parameter]]:
         return list(parameters.named_parameters())
     if isinstance(parameters, Tensor):
         parameters = [parameters]
+    if isinstance(parameters, str) or not isinstance(parameters, Iterable):
+        raise TypeError(f"an optimiser takes a module or parameters, not {type(parameters).__name__}")
     named = []
     for i, p in enumerate(parameters):
-        named.append(tuple(p) if isinstance(p, tuple) else (f"parameter{start + i}", p))
+        pair = tuple(p) if isinstance(p, tuple) else (f"parameter{start + i}", p)
+        if len(pair) != 2 or not isinstance(pair[1], Tensor):
+            raise TypeError(f"parameter {start + i} of an optimiser is a {type(p).__name__}, not a parameter")
+        named.append(pair)
     return named
 
 
@@ -74,7 +79,7 @@ class Optimizer:
     def __init__(self, params: Parameters, options: Dict[str, Any]):
         self._defaults = dict(options)
         groups: List[Tuple[Any, Dict[str, Any]]] = []
-        given = params if isinstance(params, (Module, Tensor)) else list(params)
+        given = list(params) if isinstance(params, Iterable) and not isinstance(params, (Module, Tensor, str)) else params
         if isinstance(given, list) and given and isinstance(given[0], dict):
             for g in given:
                 own = {k: v for k, v in g.items() if k != "params"}

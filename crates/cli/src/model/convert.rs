@@ -123,6 +123,12 @@ fn write(o: &Files, passes: Option<PassOptions>) -> Result<u8> {
             return Err(Error::new(ErrorKind::Value, text));
         }
     };
+    if let (Ok(from), Ok(to)) = (o.model.canonicalize(), o.out.canonicalize())
+        && from == to
+    {
+        let text = format!("{}: the file to write is the model itself; name another one", o.out.display());
+        return Err(Error::new(ErrorKind::Value, text));
+    }
     let outputs = (!o.only.is_empty()).then(|| o.only.clone());
     let options = Options { outputs, key: o.key.key()?, ..passes.map_or_else(Options::default, PassOptions::loader) };
     let encrypt = o.encrypt.as_deref().map(read_key).transpose()?;

@@ -461,6 +461,7 @@ fn a_model_is_converted_encrypted_optimised_and_written_back() {
     refused(&["run", "sealed.remat", "--key-file", "cnn.remat"], "cnn.remat");
     refused(&["convert", "cnn.remat", "cnn.txt"], ".onnx or .remat");
     refused(&["convert", "cnn.remat", "x.onnx", "--encrypt", "key"], "no encrypted weights");
+    refused(&["convert", "cnn.remat", "./cnn.remat"], "is the model itself");
     refused(&["convert", "nothing.onnx", "x.remat"], "nothing.onnx");
     assert!(!dir.path().join("x.onnx").exists() && !dir.path().join("x.remat").exists());
 }

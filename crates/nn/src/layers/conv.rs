@@ -79,8 +79,8 @@ impl<const D: usize> Conv<D> {
         Conv::with(cx, inputs, outputs, kernel, ConvOptions::default())
     }
 
-    /// As [`Conv::new`] with options. Errors: also Value if `groups` does not divide both numbers of channels, Shape for
-    /// a weight too large to address.
+    /// As [`Conv::new`] with options. Errors: also Value if `groups` does not divide both numbers of channels, or for a
+    /// kernel without taps; Shape for a weight too large to address.
     pub fn with(
         cx: &mut InitCx,
         inputs: usize,
@@ -245,6 +245,10 @@ impl<const D: usize> ConvOptions<D> {
         outputs: usize,
         Extents(kernel): Extents<D>,
     ) -> Result<(Parameter, Option<Parameter>)> {
+        if kernel.contains(&0) {
+            let text = format!("a kernel of {kernel:?} has no taps: each extent must be 1 or more");
+            return Err(Error::new(ErrorKind::Value, text).with_op(&format!("conv{D}d")));
+        }
         let shape: Shape = [rows, columns / self.groups].into_iter().chain(kernel).collect();
         shape.checked_elems()?;
         let fan_in = shape[1..].iter().product();

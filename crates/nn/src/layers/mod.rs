@@ -65,8 +65,24 @@ pub use reshape::{Flatten, Unflatten};
 pub use sequential::Sequential;
 pub use shaped_activation::{Celu, Elu, Hardshrink, Hardtanh, Prelu, RRelu, Softmin, Softplus, Softshrink, Threshold};
 
-/// The extents of an `x` of rank `N`. Errors (Axis) for another rank, with the name of who asks.
-pub(crate) fn extents<const N: usize>(x: &Tensor, op: &str) -> Result<[usize; N]> {
+/// The extents of an `x` of rank `N`, for a layer that takes no other. Errors: Axis for another rank, with the layer's name `op`.
+///
+/// ```
+/// use remat_nn::extents;
+/// # use remat_runtime::{Device, DeviceOptions};
+/// # use remat_tensor::Tensor;
+/// # use remat_types::DType;
+/// # fn main() -> remat_types::Result<()> {
+/// # let device = Device::cpu(DeviceOptions::default())?;
+/// let x = Tensor::zeros(&device, [2, 5, 8], DType::F32)?;
+/// let [n, t, _] = extents(&x, "my_attention")?;
+/// assert_eq!((n, t), (2, 5));
+/// let e = extents::<4>(&x, "my_convolution").expect_err("three axes");
+/// assert!(e.to_string().contains("[my_convolution]"), "{e}");
+/// # Ok(())
+/// # }
+/// ```
+pub fn extents<const N: usize>(x: &Tensor, op: &str) -> Result<[usize; N]> {
     x.dims().try_into().map_err(|_| {
         Error::new(ErrorKind::Axis, format!("x has shape {}: its rank must be {N}", x.shape())).with_op(op)
     })

@@ -1,16 +1,12 @@
 //! Training below what is feasible: the bits of a run without a budget, or an error that says so; and failures that were
 //! handled.
 
-use remat_nn::models::{ResNet, ResNetConfig};
 use remat_nn::*;
 use remat_runtime::{AsyncLevel, Device, DeviceOptions, Foresight};
 use remat_tensor::{Tensor, no_grad};
-use remat_types::{ErrorKind, HostTensor, Result};
+use remat_types::{ErrorKind, Result};
 
-use crate::support::{cpu, wave32};
-
-/// The final weights of a program that trains without reading anything on the way.
-type Weights = std::collections::BTreeMap<String, HostTensor>;
+use crate::support::{Weights, cpu, is_the_same_or_refused, wave32};
 
 fn named(layers: &[Linear]) -> Vec<(String, Parameter)> {
     let of = |(i, l): (usize, &Linear)| {
@@ -46,34 +42,6 @@ fn train_linear_and(
     }
     d.channel().sync()?;
     named(&net).into_iter().map(|(n, p)| Ok((n, p.to_host()?))).collect()
-}
-
-/// Runs under a budget: true if it gave what is wanted, false if it said that it could not.
-fn is_the_same_or_refused(
-    options: DeviceOptions,
-    want: &Weights,
-    run: impl FnOnce(&Device) -> Result<Weights>,
-) -> bool {
-    let what = format!("{options:?}");
-    let d = match Device::cpu(options) {
-        Ok(d) => d,
-        Err(e) => panic!("{what}: {e:?}"),
-    };
-    let peak = |d: &Device| d.channel().stats().expect("open").peak_bytes;
-    match run(&d) {
-        Ok(got) => {
-            assert!(got == *want, "{what}: other bits and no word of it");
-            assert!(peak(&d) <= d.options().budget_bytes.unwrap_or(usize::MAX), "{what}");
-            true
-        }
-        Err(e) => {
-            assert!(matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned), "{what}: {e:?}");
-            assert!(!e.message().contains("in part"), "{what}: half a step was taken: {e:?}");
-            // Failures of other threads of the queue may still be unreported.
-            let _ = d.channel().close();
-            false
-        }
-    }
 }
 
 #[test]
@@ -122,50 +90,6 @@ fn what_happens_to_be_there_when_a_step_updates_has_no_part_in_whether_it_can() 
         }
     }
     assert!(taken.iter().all(|t| *t), "no budget of these was to be refused");
-}
-
-/// Two training steps of a network with classes, without a read on the way.
-fn train_classes(d: &Device, net: &ResNet, x: [usize; 4]) -> Result<Weights> {
-    let mut sgd = Sgd::new(net.named_parameters(), SgdOptions { lr: 0.05, ..SgdOptions::default() })?;
-    for step in 0..2 {
-        let images = Tensor::new(d, &wave32(x.iter().product(), f64::from(step)), x)?;
-        let labels = Tensor::new(d, &(0..x[0] as i64).collect::<Vec<_>>(), [x[0]])?;
-        loss::cross_entropy(&net.forward(&images)?, &labels)?.backward()?;
-        sgd.step()?;
-    }
-    d.channel().sync()?;
-    Ok(net.state_dict()?.into_iter().collect())
-}
-
-#[test]
-fn resnet18_gives_the_bits_or_an_error_at_every_percent_of_its_peak_and_luck_has_no_part_in_it() {
-    let run = |d: &Device| {
-        let net = ResNet::new(&mut InitCx::new(d, 7), &ResNetConfig { classes: 10, ..ResNetConfig::resnet18() })?;
-        train_classes(d, &net, [4, 3, 64, 64])
-    };
-    let options = DeviceOptions { threads: 2, ..DeviceOptions::default() };
-    let free = Device::cpu(options.clone()).expect("a CPU");
-    let want = run(&free).expect("no budget");
-    let peak = free.channel().stats().expect("open").peak_bytes;
-    let under = |bytes: usize, async_level, foresight| {
-        let options = DeviceOptions { budget_bytes: Some(bytes), async_level, foresight, ..options.clone() };
-        is_the_same_or_refused(options, &want, run)
-    };
-    let mut least = 101;
-    for percent in (1..=100).rev() {
-        if under(peak * percent / 100, AsyncLevel::Full, Foresight::Beside) {
-            assert_eq!(least, percent + 1, "{percent} % suffices and {} % did not", percent + 1);
-            least = percent;
-        }
-    }
-    // Where the worker sees nothing of what is to come, other things are there when memory is short.
-    for part in (least * 8 - 24..least * 8 + 24).step_by(4) {
-        let outcomes = [AsyncLevel::Full, AsyncLevel::Launched, AsyncLevel::Full, AsyncLevel::Sync]
-            .map(|level| under(peak * part / 800, level, Foresight::Off));
-        assert!(outcomes.iter().all(|o| *o == outcomes[0]), "{part} of 800 are a matter of luck: {outcomes:?}");
-    }
-    println!("{least} % of {peak} bytes suffice");
-    assert!(least <= 90, "{least} % of the peak");
 }
 
 #[test]

@@ -336,3 +336,25 @@ fn losses_are_their_formulas() {
     let y = Tensor::new(&d, &[1.0f32, 0.0], [2]).expect("fits");
     assert_eq!(values(&loss::bce_with_logits(&huge, &y, Reduction::Sum).expect("alike")), [0.0]);
 }
+
+#[test]
+fn attention_refuses_what_does_not_fit() {
+    let d = cpu();
+    let cx = &mut InitCx::new(&d, 1);
+    assert_eq!(MultiHeadAttention::new(cx, 8, 3).err().expect("8 / 3").kind(), ErrorKind::Value);
+    assert_eq!(MultiHeadAttention::new(cx, 8, 0).err().expect("8 / 0").kind(), ErrorKind::Value);
+    let a = MultiHeadAttention::new(cx, 4, 2).expect("fits");
+    assert_eq!(a.forward(&tensor(&d, &[0.0; 8], [2, 4])).expect_err("rank 2").kind(), ErrorKind::Axis);
+    assert_eq!(a.forward(&tensor(&d, &[0.0; 6], [1, 2, 3])).expect_err("width 3").kind(), ErrorKind::Shape);
+    let x = tensor(&d, &[0.0; 8], [1, 2, 4]);
+    let wide = Tensor::new(&d, &[true; 9], [3, 3]).expect("fits");
+    assert_eq!(a.forward_with(&x, Attend::masked(&wide)).expect_err("3 is not 2").kind(), ErrorKind::Shape);
+    let floats = tensor(&d, &[0.0; 4], [2, 2]);
+    assert_eq!(a.forward_with(&x, Attend::masked(&floats)).expect_err("floats").kind(), ErrorKind::DType);
+}
+
+#[test]
+fn relu6_cuts_on_both_sides() {
+    let d = cpu();
+    assert_eq!(values(&Relu6.forward(&tensor(&d, &[-1., 0.5, 7.], [3])).expect("floats")), [0., 0.5, 6.]);
+}

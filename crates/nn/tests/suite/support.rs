@@ -1,9 +1,11 @@
-//! Shared parts of the tests.
+//! Shared parts of the tests, of those of `crates/zoo`, too.
+
+use std::collections::BTreeMap;
 
 use remat_nn::Parameter;
 use remat_runtime::{Device, DeviceOptions};
 use remat_tensor::Tensor;
-use remat_types::{DType, HostTensor, Shape};
+use remat_types::{DType, ErrorKind, HostTensor, Result, Shape};
 
 /// A device with one thread and no budget.
 pub(crate) fn cpu() -> Device {
@@ -59,3 +61,34 @@ pub(crate) const F32: f64 = 2e-6;
 
 /// Every dtype of floats.
 pub(crate) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// The final weights of a program that trains without reading anything on the way.
+pub(crate) type Weights = BTreeMap<String, HostTensor>;
+
+/// Runs under a budget: true if it gave what is wanted, false if it said that it could not.
+pub(crate) fn is_the_same_or_refused(
+    options: DeviceOptions,
+    want: &Weights,
+    run: impl FnOnce(&Device) -> Result<Weights>,
+) -> bool {
+    let what = format!("{options:?}");
+    let d = match Device::cpu(options) {
+        Ok(d) => d,
+        Err(e) => panic!("{what}: {e:?}"),
+    };
+    let peak = |d: &Device| d.channel().stats().expect("open").peak_bytes;
+    match run(&d) {
+        Ok(got) => {
+            assert!(got == *want, "{what}: other bits and no word of it");
+            assert!(peak(&d) <= d.options().budget_bytes.unwrap_or(usize::MAX), "{what}");
+            true
+        }
+        Err(e) => {
+            assert!(matches!(e.kind(), ErrorKind::Budget | ErrorKind::Poisoned), "{what}: {e:?}");
+            assert!(!e.message().contains("in part"), "{what}: half a step was taken: {e:?}");
+            // Failures of other threads of the queue may still be unreported.
+            let _ = d.channel().close();
+            false
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Arguments of the operators in the table: positions are those of the Rust method.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use remat::types::Scalar;
@@ -23,7 +23,18 @@ impl<'py> Args<'_, 'py> {
     where
         T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
     {
-        self.any(i)?.extract()
+        let x = self.any(i)?;
+        x.extract().map_err(|e| self.in_range(e, i, &x))
+    }
+
+    /// Names the value and the place of an argument that is no number of the method's kind, such as a negative count.
+    fn in_range(&self, e: PyErr, i: usize, x: &Bound<'py, PyAny>) -> PyErr {
+        let py = self.0.py();
+        if !e.is_instance_of::<PyOverflowError>(py) {
+            return e;
+        }
+        let shown = x.repr().map_or_else(|_| "the value".to_owned(), |r| r.to_string());
+        PyValueError::new_err(format!("argument {i} is out of range: {shown} ({})", e.value(py)))
     }
 
     pub(crate) fn tensor(&self, i: usize) -> PyResult<Tensor> {
@@ -47,13 +58,13 @@ impl<'py> Args<'_, 'py> {
     /// One axis, or several.
     pub(crate) fn axes(&self, i: usize) -> PyResult<Vec<isize>> {
         let x = self.any(i)?;
-        x.extract::<isize>().map(|a| vec![a]).or_else(|_| x.extract())
+        x.extract::<isize>().map(|a| vec![a]).or_else(|_| x.extract()).map_err(|e| self.in_range(e, i, &x))
     }
 
     /// One extent, or several.
     pub(crate) fn sizes(&self, i: usize) -> PyResult<Vec<usize>> {
         let x = self.any(i)?;
-        x.extract::<usize>().map(|a| vec![a]).or_else(|_| x.extract())
+        x.extract::<usize>().map(|a| vec![a]).or_else(|_| x.extract()).map_err(|e| self.in_range(e, i, &x))
     }
 
     pub(crate) fn shape(&self, i: usize) -> PyResult<Shape> {

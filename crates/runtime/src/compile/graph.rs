@@ -12,7 +12,7 @@ use super::shared::SharedConstants;
 use super::stored::{LEAST_BYTES, with_stored_constants};
 use super::{Beside, CompileOptions, RunBudget};
 use crate::eager::{Channel, Device, Handle};
-use crate::executable::{Executable, ExecutableOptions, HOST, Observer, PlanTimes};
+use crate::executable::{Executable, ExecutableOptions, HOST, MemoryFigures, Observer, PlanTimes};
 use crate::planner::{Planner, Progress, Rule};
 use remat_device::spill::SpillTo;
 use remat_device::{HostKernels, KernelRegistry, KernelSet};
@@ -161,6 +161,12 @@ impl CompiledGraph {
         &self.executable
     }
 
+    /// The memory that the last run took. It is less than that of the present plan if the device held so much else that
+    /// the plan had no room: the run then followed a plan for the room that there was.
+    pub fn figures(&self) -> MemoryFigures {
+        self.executable.run_in_its_place().map_or(self.executable.figures(), |e| e.figures())
+    }
+
     /// The same executable, as an op of a device.
     pub fn op(&self) -> &OpRef {
         &self.op
@@ -230,8 +236,11 @@ impl CompiledGraph {
     }
 
     /// The times that the planner promised: estimated times until the calls have been timed, and measured times after
-    /// that. `None` if no limit binds the run.
+    /// that. They are those of the plan of the last run, as [`CompiledGraph::figures`]. `None` if no limit binds it.
     pub fn plan_times(&self) -> Option<PlanTimes> {
+        if let Some(other) = self.executable.run_in_its_place() {
+            return other.plan_times();
+        }
         let first = self.executable.plan_times()?;
         if is_changed_by_times(&self.executable) || !self.executable.is_timed() {
             return Some(self.kept.unwrap_or(first));

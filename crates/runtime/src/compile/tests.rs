@@ -70,11 +70,17 @@ fn options(memory_budget: Option<usize>) -> CompileOptions {
     CompileOptions { memory_budget, freeze: true, ..Default::default() }
 }
 
-/// The graph with its weight as a constant, compiled.
+/// The graph with its weight as a constant.
+fn frozen_graph() -> Graph {
+    let (g, left) = freeze(&graph(), |i| Ok((i == 0).then(|| given()[1].clone()))).expect("a constant");
+    assert_eq!((left, g.states().len()), (vec![1], 1), "what is updated stays a state");
+    g
+}
+
+/// That graph, compiled.
 fn compiled(memory_budget: Option<usize>) -> remat_types::Result<CompiledGraph> {
     let options = options(memory_budget);
-    let (g, left) = freeze(&graph(), |i| Ok((i == 0).then(|| given()[1].clone())))?;
-    assert_eq!((left, g.states().len()), (vec![1], 1), "what is updated stays a state");
+    let g = frozen_graph();
     let cx = CompileCx { plan_seconds: Some(0.2), ..CompileCx::alone(1, &options) };
     CompiledGraph::new(g, &cx, &options)
 }
@@ -139,6 +145,51 @@ fn it_runs_on_a_device_with_the_same_bits() {
     let got = got.expect("the types are right");
     let values: Vec<HostTensor> = got.iter().map(|h| channel.value(h).expect("runs")).collect();
     assert_eq!(values, [y, next]);
+}
+
+#[test]
+fn a_run_follows_a_plan_for_the_room_that_the_budget_of_the_device_leaves() {
+    let (y, next) = plain();
+    let c = compiled(None).expect("compiles");
+    let most = c.executable().figures();
+    for device in [
+        Device::cpu(DeviceOptions { threads: 1, ..DeviceOptions::default() }).expect("the CPU opens"),
+        EmulatedOptions::default()
+            .open()
+            .and_then(|b| Device::with_backend(b, DeviceOptions::default()))
+            .expect("opens"),
+    ] {
+        let cx = CompileCx { plan_seconds: Some(0.2), ..CompileCx::on(&device, &options(None)).expect("open") };
+        let c = CompiledGraph::new(frozen_graph(), &cx, &options(None)).expect("compiles");
+        let channel = device.channel();
+        let run = || {
+            let [x, _, n] = given().map(|t| channel.put_as(&t, Kind::Data).expect("open"));
+            let all = [x, n].into_iter().chain(c.resident_constants(&channel)?);
+            let y = channel.apply(c.op().clone(), all.collect::<remat_types::SmallVec<[_; 4]>>())?;
+            y.iter().map(|h| channel.value(h)).collect::<remat_types::Result<Vec<HostTensor>>>()
+        };
+        // what stays on the device, such as the inputs of the run, is not the plan's to save
+        let free = {
+            assert_eq!(run().expect("no limit"), [y.clone(), next.clone()]);
+            channel.stats().expect("open").peak_bytes
+        };
+        let budget = free - most.arena_bytes * 3 / 10;
+        channel.set_budget(Some(budget)).expect("room");
+        channel.reset_peak().expect("open");
+        assert_eq!(run().expect("there is a plan"), [y.clone(), next.clone()]);
+        let (f, peak) = (c.figures(), channel.stats().expect("open").peak_bytes);
+        assert!(f.recomputed_calls > 0 && f.arena_bytes < most.arena_bytes, "{f:?} against {most:?}");
+        assert!(peak <= budget, "{peak} of {budget}");
+        channel.set_budget(Some(free - most.arena_bytes)).expect("room");
+        let e = run().expect_err("outputs without a workspace");
+        let least = e.shortfall().unwrap_or_else(|| panic!("{e}")).smallest_feasible_bytes;
+        assert!(least < budget, "{least} of {budget}");
+        channel.set_budget(Some(least)).expect("room");
+        assert_eq!(run().expect("the smallest feasible is feasible"), [y.clone(), next.clone()]);
+        channel.set_budget(None).expect("no limit");
+        assert_eq!(run().expect("no limit"), [y.clone(), next.clone()]);
+        assert_eq!(c.figures(), c.executable().figures(), "with room again the first plan runs");
+    }
 }
 
 #[test]

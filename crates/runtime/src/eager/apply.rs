@@ -29,9 +29,17 @@ impl Worker {
         if self.launcher.is_asynchronous() {
             self.learn_times();
         }
+        // with a folder to spill to, leaves may yet make room
+        if self.options.spill.is_none() {
+            self.plan_for_room(a);
+        }
         self.before_op(a);
         self.running.is_launched = false;
-        let result = self.apply_if_canonical(a);
+        let result = match self.apply_if_canonical(a) {
+            // the room is what the leaves that cannot go have left
+            Err(stop) if stop.is_shortfall() && self.plan_for_room(a) => self.apply_if_canonical(a),
+            done => done,
+        };
         if let Err(stop) = &result {
             self.abandon_op(&a.op, stop.error());
         }
@@ -110,7 +118,7 @@ impl Worker {
 
     /// The inputs of a command and the bytes of its outputs and workspace. `None` for a view, and for a command with a
     /// failed input.
-    fn needs_of_command(&self, a: &Apply) -> Option<Needs> {
+    pub(super) fn needs_of_command(&self, a: &Apply) -> Option<Needs> {
         let x = self.inputs_of(a).ok()?;
         if let [s] = &x[..]
             && a.op.view(&s.layout).is_some()
@@ -140,7 +148,8 @@ impl Worker {
         let outputs: usize = (0..a.facts.len()).map(bytes).sum();
         let in_place = self.overwrite(&a.op).iter().map(|p| p.1).collect::<std::collections::BTreeSet<usize>>();
         let in_place: usize = in_place.into_iter().map(bytes).sum();
-        self.with_bounds(stop, &x, outputs + self.scratch_bytes(&a.op, &x, a.workspace_bytes), in_place)
+        let workspace_bytes = self.least_workspace(a);
+        self.with_bounds(stop, &x, outputs + self.scratch_bytes(&a.op, &x, workspace_bytes), in_place)
     }
 
     /// Binds the outputs of a failed command. They are poisoned. An update's output is the old version, if that still

@@ -25,6 +25,7 @@ mod queued;
 mod record;
 mod replay;
 mod resident;
+mod room;
 mod schedule;
 mod simulation;
 mod spill;

@@ -289,9 +289,15 @@ impl Worker {
         self.steps.failures().take_all().map_or(Ok(()), Err)
     }
 
+    /// Waits for the device and notes what failed there: behind the last step mark in the present step, before it in the
+    /// step that the mark ended. A failure of that step would otherwise hold back the updates of this one.
     fn wait_for_device(&mut self) {
-        if let Err(e) = self.launcher.synchronize_all() {
+        if let Some(e) = self.launcher.failure_of_step() {
             self.record_failure(e);
+        }
+        if let Err(e) = self.launcher.synchronize_all() {
+            let ended = self.steps.number().saturating_sub(1).max(1);
+            self.record_failure_of(e, self.steps.caller(), ended);
         }
     }
 

@@ -179,6 +179,7 @@ fn finish(graph: Arc<Graph>, kernels: Arc<dyn KernelSet>, l: Lowered, placed: Pl
         spill,
         bindings: Default::default(),
         observer: Default::default(),
+        smaller: Default::default(),
     })
 }
 

@@ -17,6 +17,7 @@ mod layout;
 mod observe;
 mod planned;
 mod run;
+mod smaller;
 mod spill;
 mod trace;
 
@@ -109,6 +110,7 @@ pub struct Executable {
     /// The operands of the run in progress.
     bindings: Mutex<Bindings>,
     observer: observe::Slot,
+    smaller: smaller::Smaller,
 }
 
 impl Executable {
@@ -194,6 +196,16 @@ impl Executable {
     /// The least nanoseconds that each node of the graph took in any run. `None` for views, which take no call, and
     /// before the first run. Other processes can only add time, so the least time is the node's own.
     pub fn fastest_times(&self) -> Vec<Option<u64>> {
+        let mut all = self.own_times();
+        if let Some(other) = self.run_in_its_place() {
+            for (ns, also) in all.iter_mut().zip(other.own_times()) {
+                *ns = (*ns).into_iter().chain(also).min();
+            }
+        }
+        all
+    }
+
+    fn own_times(&self) -> Vec<Option<u64>> {
         let mut all = vec![None; self.graph.nodes().len()];
         for (s, ns) in self.program.steps.iter().zip(self.times.fastest()) {
             if let (Some(node), Some(ns)) = (s.node, ns) {
@@ -206,7 +218,7 @@ impl Executable {
 
     /// True once a run has ended.
     pub fn is_timed(&self) -> bool {
-        self.times.is_complete()
+        self.times.is_complete() || self.run_in_its_place().is_some_and(|other| other.times.is_complete())
     }
 
     /// The graph as the planner's problem, with what lies outside the workspace counted; nodes without a time count by

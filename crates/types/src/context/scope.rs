@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super as context;
+use crate::context;
 
 mod site;
 

@@ -55,12 +55,14 @@ const FIXTURES: Suite = Suite { package: "remat", test: Some("fixtures") };
 const TENSORS: Suite = Suite { package: "remat-tensor", test: Some("suite") };
 const KERNELS: Suite = Suite { package: "remat-kernels", test: None };
 const LAYERS: Suite = Suite { package: "remat-nn", test: Some("suite") };
+const NETWORKS: Suite = Suite { package: "remat-zoo", test: Some("suite") };
 
-const AREAS: [Area; 4] = [
+const AREAS: [Area; 5] = [
     Area { folder: "crates/ops/src", package: "crates/ops", suites: &[SAMPLES, FIXTURES, TENSORS] },
     Area { folder: "crates/kernels/src", package: "crates/kernels", suites: &[KERNELS, SAMPLES, FIXTURES, TENSORS] },
     Area { folder: "crates/tensor/src/methods", package: "crates/tensor", suites: &[FIXTURES, TENSORS] },
-    Area { folder: "crates/nn/src", package: "crates/nn", suites: &[LAYERS, FIXTURES] },
+    Area { folder: "crates/nn/src", package: "crates/nn", suites: &[LAYERS, FIXTURES, NETWORKS] },
+    Area { folder: "crates/zoo/src", package: "crates/zoo", suites: &[NETWORKS] },
 ];
 
 /// The command line.
