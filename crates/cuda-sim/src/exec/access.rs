@@ -1,0 +1,214 @@
+//! Loads and stores of lanes, in all spaces.
+
+use super::block::Block;
+use super::cells::Use;
+use super::fault::{FaultKind, Tried, Trouble};
+use crate::code::{Access, Address, Order, WINDOW_BYTES, window};
+use crate::lanes::{Class, LANES, Slot};
+use crate::ptx::Space;
+
+/// The numbers of the bits that are set.
+pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let lane = mask.trailing_zeros();
+            mask &= mask - 1;
+            lane as usize
+        })
+    })
+}
+
+/// The space and the offset of a generic address.
+pub(super) fn resolve(space: Space, address: u64) -> (Space, u64) {
+    if space != Space::Generic {
+        return (space, address);
+    }
+    for space in [Space::Shared, Space::Local] {
+        let offset = address.wrapping_sub(window(space));
+        if offset < WINDOW_BYTES {
+            return (space, offset);
+        }
+    }
+    (Space::Global, address)
+}
+
+impl Block<'_> {
+    #[inline(always)]
+    pub(super) fn address(&self, address: &Address, warp: usize, lane: usize) -> u64 {
+        let base = match address.base {
+            None => 0,
+            Some((Class::Double, slot)) => self.regs.doubles[self.regs.row(slot, warp)][lane],
+            Some((_, slot)) => u64::from(self.regs.words[self.regs.row(slot, warp)][lane]),
+        };
+        base.wrapping_add(address.offset as u64)
+    }
+
+    #[inline(always)]
+    pub(super) fn register(&self, class: Class, slot: Slot, warp: usize, lane: usize) -> u64 {
+        let row = self.regs.row(slot, warp);
+        match class {
+            Class::Double => self.regs.doubles[row][lane],
+            _ => u64::from(self.regs.words[row][lane]),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_register(&mut self, class: Class, slot: Slot, warp: usize, lane: usize, value: u64) {
+        let row = self.regs.row(slot, warp);
+        match class {
+            Class::Double => self.regs.doubles[row][lane] = value,
+            Class::Half => self.regs.words[row][lane] = value as u32 & 0xffff,
+            _ => self.regs.words[row][lane] = value as u32,
+        }
+    }
+
+    pub(super) fn load(&mut self, access: &Access, mask: &[u32]) -> Tried<()> {
+        let whole = u64::from(access.bytes) * access.parts.len() as u64;
+        let how = match access.order {
+            Order::Plain => Use::Read,
+            Order::ReadOnly => Use::ReadOnly,
+            Order::Strong => Use::StrongRead,
+        };
+        if access.is_words && matches!(access.space, Space::Shared | Space::Global | Space::Const) {
+            return self.load_words(access, mask, how);
+        }
+        for (warp, &mask) in mask.iter().enumerate() {
+            for lane in lanes(mask) {
+                let thread = warp * LANES + lane;
+                let (space, address) = resolve(access.space, self.address(&access.address, warp, lane));
+                is_aligned(address, whole).map_err(|t| t.by(thread))?;
+                for (k, part) in access.parts.iter().enumerate() {
+                    let at = address.wrapping_add(k as u64 * u64::from(access.bytes));
+                    let raw = self.read(space, at, access.bytes, thread, how).map_err(|t| t.by(thread))?;
+                    let Some((class, slot)) = *part else { continue };
+                    let unused = 64 - 8 * access.bytes;
+                    let value = if access.is_signed { ((raw << unused) as i64 >> unused) as u64 } else { raw };
+                    self.set_register(class, slot, warp, lane, value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads registers of 32 bits, row by row.
+    fn load_words(&mut self, access: &Access, mask: &[u32], how: Use) -> Tried<()> {
+        let count = access.parts.len();
+        for (warp, &mask) in mask.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            let addresses = self.addresses(&access.address, warp);
+            let mut rows = [[0; LANES]; 4];
+            match (access.space, count) {
+                (Space::Shared, 1) => self.shared.read_words::<1>(&addresses, warp, mask, how, &mut rows)?,
+                (Space::Shared, 2) => self.shared.read_words::<2>(&addresses, warp, mask, how, &mut rows)?,
+                (Space::Shared, _) => self.shared.read_words::<4>(&addresses, warp, mask, how, &mut rows)?,
+                _ => self.global.read_words(&addresses, warp, mask, how, &mut rows[..count])?,
+            }
+            for (part, row) in access.parts.iter().zip(&rows) {
+                let Some((_, slot)) = *part else { continue };
+                let to = self.regs.row(slot, warp);
+                put_words(&mut self.regs.words[to], mask, row);
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of all lanes of a warp.
+    fn addresses(&self, address: &Address, warp: usize) -> [u64; LANES] {
+        let offset = address.offset as u64;
+        match address.base {
+            None => [offset; LANES],
+            Some((Class::Double, slot)) => self.regs.doubles[self.regs.row(slot, warp)].map(|a| a.wrapping_add(offset)),
+            Some((_, slot)) => self.regs.words[self.regs.row(slot, warp)].map(|a| u64::from(a).wrapping_add(offset)),
+        }
+    }
+
+    pub(super) fn store(&mut self, access: &Access, mask: &[u32]) -> Tried<()> {
+        let whole = u64::from(access.bytes) * access.parts.len() as u64;
+        let how = if access.order == Order::Strong { Use::Atomic } else { Use::Write };
+        for (warp, &mask) in mask.iter().enumerate() {
+            for lane in lanes(mask) {
+                let thread = warp * LANES + lane;
+                let (space, address) = resolve(access.space, self.address(&access.address, warp, lane));
+                is_aligned(address, whole).map_err(|t| t.by(thread))?;
+                for (k, part) in access.parts.iter().enumerate() {
+                    let Some((class, slot)) = *part else { continue };
+                    let value = self.register(class, slot, warp, lane);
+                    let at = address.wrapping_add(k as u64 * u64::from(access.bytes));
+                    self.write(space, at, access.bytes, value, thread, how).map_err(|t| t.by(thread))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn read(&mut self, space: Space, at: u64, bytes: u32, thread: usize, how: Use) -> Tried<u64> {
+        match space {
+            Space::Shared => self.shared.read(at, bytes, thread, how),
+            Space::Local => {
+                let from = self.local_place(at, bytes, thread)?;
+                Ok(little_endian(&self.local[from..from + bytes as usize]))
+            }
+            Space::Param => {
+                let end = at.checked_add(u64::from(bytes)).filter(|&end| end <= self.params.len() as u64);
+                let Some(end) = end else {
+                    return Err(Trouble::at(FaultKind::OutOfBounds, at, "the address is outside of the parameters"));
+                };
+                Ok(little_endian(&self.params[at as usize..end as usize]))
+            }
+            _ => self.global.read(at, bytes, how),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn write(
+        &mut self,
+        space: Space,
+        at: u64,
+        bytes: u32,
+        value: u64,
+        thread: usize,
+        how: Use,
+    ) -> Tried<()> {
+        match space {
+            Space::Shared => self.shared.write(at, bytes, value, thread, how),
+            Space::Local => {
+                let to = self.local_place(at, bytes, thread)?;
+                self.local[to..to + bytes as usize].copy_from_slice(&value.to_le_bytes()[..bytes as usize]);
+                Ok(())
+            }
+            _ => self.global.write(at, bytes, value, how),
+        }
+    }
+
+    fn local_place(&self, at: u64, bytes: u32, thread: usize) -> Tried<usize> {
+        let frame = u64::from(self.kernel.local_bytes);
+        if at > frame || u64::from(bytes) > frame - at {
+            let message = format!("{bytes} bytes here are outside of the {frame} bytes of local memory");
+            return Err(Trouble::at(FaultKind::OutOfBounds, at, message));
+        }
+        Ok(thread * frame as usize + at as usize)
+    }
+}
+
+fn put_words(to: &mut [u32; LANES], mask: u32, from: &[u32; LANES]) {
+    if mask == u32::MAX {
+        *to = *from;
+        return;
+    }
+    for lane in lanes(mask) {
+        to[lane] = from[lane];
+    }
+}
+
+fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+#[inline(always)]
+pub(super) fn is_aligned(address: u64, bytes: u64) -> Tried<()> {
+    if address & (bytes - 1) == 0 {
+        return Ok(());
+    }
+    let message = format!("an access of {bytes} bytes is not at a multiple of {bytes}");
+    Err(Trouble::at(FaultKind::Misaligned, address, message))
+}
