@@ -18,7 +18,9 @@ pub mod ptx;
 
 pub use code::{GlobalVariable, Kernel, Param, Program};
 pub use device::{
-    CudaError, Device, DeviceOptions, ErrorCode, Event, Function, Graph, GraphExec, Module, Outcome, Sink, Source,
-    Stream,
+    CudaError, Device, DeviceOptions, ErrorCode, Event, Function, FunctionAttributes, Graph, GraphExec, Module,
+    Outcome, PhysicalMemory, Sink, Source, Stream,
 };
-pub use exec::{Checks, ExecOptions, Fault, FaultKind, LaunchShape, Memory, MemoryError, Ranges, Stats, launch};
+pub use exec::{
+    Checks, ExecOptions, Fault, FaultKind, LaunchShape, MAX_SHARED_BYTES, Memory, MemoryError, Ranges, Stats, launch,
+};

@@ -154,6 +154,11 @@ impl Kernel {
         self.local_bytes
     }
 
+    /// Words of the registers that instructions use, of a thread.
+    pub fn registers(&self) -> u32 {
+        self.words + 2 * self.doubles
+    }
+
     /// The most threads that a block may have.
     pub fn most_threads(&self) -> u32 {
         let product = |e: [u32; 3]| e.iter().fold(1u32, |a, &b| a.saturating_mul(b));

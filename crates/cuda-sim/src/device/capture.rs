@@ -80,7 +80,7 @@ impl Device {
     pub fn stream_begin_capture(&mut self, stream: Stream) -> Outcome<()> {
         self.alive()?;
         let origin = self.stream(stream)?;
-        if origin == 0 || self.captures.at(origin).is_some() {
+        if origin < self.devices() || self.captures.at(origin).is_some() {
             let message = "the default stream, and one in a capture, cannot be captured";
             return Err(CudaError::new(ErrorCode::CaptureUnsupported, message));
         }
@@ -179,7 +179,7 @@ impl Device {
             let place_of_node = match places.iter().find(|s| follows(s)) {
                 Some(&s) => s,
                 None if !last.contains_key(&stream) => stream,
-                None => self.internal_stream(),
+                None => self.internal_stream(self.streams[stream].device),
             };
             let mut before = begin.clone();
             node.after.iter().for_each(|a| before.join(&clocks[*a]));
@@ -197,11 +197,12 @@ impl Device {
 
     /// An internal stream without work. Using one again orders its old work before the new, which may hide a race between
     /// the two and never invents one.
-    fn internal_stream(&mut self) -> usize {
-        if let Some(found) = self.streams.iter().position(|s| s.is_internal && s.queue.is_empty()) {
+    fn internal_stream(&mut self, device: usize) -> usize {
+        let is_free = |s: &StreamState| s.is_internal && s.queue.is_empty() && s.device == device;
+        if let Some(found) = self.streams.iter().position(is_free) {
             return found;
         }
-        let mut state = StreamState::new(false, self.host.clone());
+        let mut state = StreamState::new(device, false, self.host.clone());
         state.is_internal = true;
         self.streams.push(state);
         self.streams.len() - 1

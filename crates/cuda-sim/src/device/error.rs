@@ -11,6 +11,7 @@ use crate::exec::{Fault, FaultKind};
 pub enum ErrorCode {
     InvalidValue = 1,
     OutOfMemory = 2,
+    InvalidDevice = 101,
     InvalidPtx = 218,
     InvalidHandle = 400,
     NotFound = 500,
@@ -48,7 +49,7 @@ impl CudaError {
     pub(super) fn from_fault(fault: Box<Fault>) -> Self {
         let code = match fault.kind {
             FaultKind::Launch => ErrorCode::InvalidValue,
-            FaultKind::OutOfBounds => ErrorCode::IllegalAddress,
+            FaultKind::OutOfBounds | FaultKind::Unmapped => ErrorCode::IllegalAddress,
             FaultKind::Misaligned => ErrorCode::MisalignedAddress,
             FaultKind::Limit => ErrorCode::LaunchTimeout,
             _ => ErrorCode::LaunchFailed,

@@ -1,24 +1,32 @@
-//! Memory and copies.
-
-use std::sync::Arc;
+//! Memory of devices, and pinned memory of the host.
 
 use super::Device;
 use super::error::{CudaError, ErrorCode, Outcome};
 use super::order::{Access, HOST};
-use super::queue::{Sink, Source, Work, memory_error};
-use super::streams::Stream;
+use super::queue::memory_error;
 use crate::exec::Ranges;
 
 impl Device {
     /// `cuMemGetInfo`: free and all bytes of the device.
     pub fn mem_get_info(&self) -> Outcome<(u64, u64)> {
         self.alive()?;
-        let used: u64 = self.allocated.values().sum();
+        let is_here = |device: usize| device == self.current;
+        let allocated: u64 = self.allocated.values().filter(|a| is_here(a.0)).map(|a| a.1).sum();
+        let physical: u64 = self.physical.iter().flatten().filter(|p| is_here(p.device)).map(|p| p.bytes).sum();
+        let used = allocated + physical;
         Ok((self.options.memory_bytes - used, self.options.memory_bytes))
     }
 
     /// `cuMemAlloc`. Nobody has written the bytes. Errors: no bytes are asked for, or more than are free.
     pub fn mem_alloc(&mut self, bytes: u64) -> Outcome<u64> {
+        self.check_free(bytes)?;
+        let at = self.memory.allocate(bytes);
+        self.allocated.insert(at, (self.current, bytes));
+        Ok(at)
+    }
+
+    /// Errors unless so many bytes are at least one, and free on the current device.
+    pub(super) fn check_free(&self, bytes: u64) -> Outcome<()> {
         let (free, _) = self.mem_get_info()?;
         if bytes == 0 {
             return Err(CudaError::new(ErrorCode::InvalidValue, "an allocation of no bytes"));
@@ -27,9 +35,7 @@ impl Device {
             let message = format!("an allocation of {bytes} bytes, and {free} are free");
             return Err(CudaError::new(ErrorCode::OutOfMemory, message));
         }
-        let at = self.memory.allocate(bytes);
-        self.allocated.insert(at, bytes);
-        Ok(at)
+        Ok(())
     }
 
     /// `cuMemFree`. Like the driver, it waits for all work first.
@@ -87,7 +93,7 @@ impl Device {
     }
 
     /// Notes an access of the host. It comes after all that the host has seen, and before all that it queues later.
-    fn host_access(&mut self, label: &str, reads: Ranges, writes: Ranges) -> Outcome<()> {
+    pub(super) fn host_access(&mut self, label: &str, reads: Ranges, writes: Ranges) -> Outcome<()> {
         let number = self.host.get(HOST) + 1;
         let before = self.host.clone();
         let access = Access { place: HOST, number, reads, writes, label: label.to_string() };
@@ -99,108 +105,37 @@ impl Device {
         outcome
     }
 
-    /// Says, in the order of a stream, that nobody has written these bytes, as after an allocation: a region of an arena was
-    /// given anew. The driver has no such call; it does nothing on hardware.
-    pub fn mem_forget_async(&mut self, at: u64, bytes: u64, stream: Stream) -> Outcome<()> {
-        self.check_range(at, bytes)?;
-        self.submit(stream, Work::Forget { at, bytes })
-    }
-
-    pub(super) fn submit(&mut self, stream: Stream, work: Work) -> Outcome<()> {
+    /// `cuMemHostRegister`: copies may use this memory of the caller, whose addresses are the caller's own.
+    pub fn host_register(&mut self, at: u64, bytes: u64) -> Outcome<()> {
         self.alive()?;
-        let number = self.stream(stream)?;
-        if self.captures.at(number).is_some() {
-            self.captures.add(number, work);
-        } else {
-            self.queue(number, work);
+        let behind = self.registered.range(..at.saturating_add(bytes)).next_back();
+        if bytes == 0 || at.checked_add(bytes).is_none() || behind.is_some_and(|(base, size)| base + size > at) {
+            let message =
+                format!("{bytes} bytes at {at:#x} cannot be registered: they are none, or registered already");
+            return Err(CudaError::new(ErrorCode::InvalidValue, message));
         }
+        self.registered.insert(at, bytes);
         Ok(())
     }
 
-    /// `cuMemcpyAsync` between places of the device and of pinned memory.
-    pub fn memcpy_async(&mut self, to: u64, from: u64, bytes: u64, stream: Stream) -> Outcome<()> {
-        self.check_range(to, bytes)?;
-        self.check_range(from, bytes)?;
-        self.submit(stream, Work::Copy { to, from, bytes })
-    }
-
-    fn check_range(&self, at: u64, bytes: u64) -> Outcome<()> {
-        let refused = |e: crate::exec::MemoryError| CudaError::new(ErrorCode::InvalidValue, e.to_string());
-        self.memory.check(at, bytes).map_err(refused)
-    }
-
-    /// `cuMemcpyHtoDAsync` from memory that is not pinned: the bytes are taken at the call.
-    pub fn memcpy_htod_async(&mut self, to: u64, data: &[u8], stream: Stream) -> Outcome<()> {
-        let data = data.to_vec();
-        self.memcpy_htod_with(to, data.len() as u64, Arc::new(move |out: &mut [u8]| out.copy_from_slice(&data)), stream)
-    }
-
-    /// `cuMemcpyHtoDAsync` from memory of the caller: the source is asked for the bytes when the copy runs.
-    pub fn memcpy_htod_with(&mut self, to: u64, bytes: u64, source: Source, stream: Stream) -> Outcome<()> {
-        self.check_range(to, bytes)?;
-        self.submit(stream, Work::Give { to, bytes, source })
-    }
-
-    /// `cuMemcpyDtoHAsync` to memory of the caller: the sink is given the bytes when the copy runs.
-    pub fn memcpy_dtoh_with(&mut self, from: u64, bytes: u64, sink: Sink, stream: Stream) -> Outcome<()> {
-        self.check_range(from, bytes)?;
-        self.submit(stream, Work::Take { from, bytes, sink })
-    }
-
-    /// `cuMemcpyHtoD`: on the default stream, and the host waits.
-    pub fn memcpy_htod(&mut self, to: u64, data: &[u8]) -> Outcome<()> {
-        self.refuse_in_any_capture("a copy that waits")?;
-        self.memcpy_htod_async(to, data, Stream::DEFAULT)?;
-        self.stream_synchronize(Stream::DEFAULT)
-    }
-
-    /// `cuMemcpyDtoH`: on the default stream, and the host waits.
-    pub fn memcpy_dtoh(&mut self, out: &mut [u8], from: u64) -> Outcome<()> {
-        self.refuse_in_any_capture("a copy that waits")?;
-        let bytes = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let taken = Arc::clone(&bytes);
-        let sink: Sink = Arc::new(move |data: &[u8]| {
-            *taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = data.to_vec();
-        });
-        self.memcpy_dtoh_with(from, out.len() as u64, sink, Stream::DEFAULT)?;
-        self.stream_synchronize(Stream::DEFAULT)?;
-        out.copy_from_slice(&bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        Ok(())
-    }
-
-    /// `cuMemcpyDtoD`: on the default stream, and the host waits.
-    pub fn memcpy_dtod(&mut self, to: u64, from: u64, bytes: u64) -> Outcome<()> {
-        self.refuse_in_any_capture("a copy that waits")?;
-        self.memcpy_async(to, from, bytes, Stream::DEFAULT)?;
-        self.stream_synchronize(Stream::DEFAULT)
-    }
-
-    /// `cuMemsetD8Async`.
-    pub fn memset_d8_async(&mut self, to: u64, value: u8, count: u64, stream: Stream) -> Outcome<()> {
-        self.fill(to, [value, 0, 0, 0], 1, count, stream)
-    }
-
-    /// `cuMemsetD16Async`.
-    pub fn memset_d16_async(&mut self, to: u64, value: u16, count: u64, stream: Stream) -> Outcome<()> {
-        let [a, b] = value.to_le_bytes();
-        self.fill(to, [a, b, 0, 0], 2, count, stream)
-    }
-
-    /// `cuMemsetD32Async`.
-    pub fn memset_d32_async(&mut self, to: u64, value: u32, count: u64, stream: Stream) -> Outcome<()> {
-        self.fill(to, value.to_le_bytes(), 4, count, stream)
-    }
-
-    fn fill(&mut self, to: u64, value: [u8; 4], width: usize, count: u64, stream: Stream) -> Outcome<()> {
-        if !to.is_multiple_of(width as u64) {
-            return Err(CudaError::new(ErrorCode::InvalidValue, format!("{to:#x} is not a multiple of {width}")));
+    /// `cuMemHostUnregister`. Like `cuMemFreeHost`, it waits for all work first. Work that uses the memory later will fail.
+    pub fn host_unregister(&mut self, at: u64) -> Outcome<()> {
+        if !self.registered.contains_key(&at) {
+            return Err(CudaError::new(ErrorCode::InvalidValue, format!("no registered memory begins at {at:#x}")));
         }
-        self.check_range(to, count.saturating_mul(width as u64))?;
-        self.submit(stream, Work::Fill { to, value, width, count })
+        let waited = self.synchronize();
+        self.registered.remove(&at);
+        waited
     }
 
-    /// `cuLaunchHostFunc`.
-    pub fn launch_host_function(&mut self, function: Arc<dyn Fn() + Send + Sync>, stream: Stream) -> Outcome<()> {
-        self.submit(stream, Work::Host(function))
+    /// Errors unless all bytes of a range of the caller's memory are registered.
+    pub(super) fn check_registered(&self, at: u64, bytes: u64) -> Outcome<()> {
+        match self.registered.range(..=at).next_back() {
+            Some((base, size)) if at - base <= *size && bytes <= size - (at - base) => Ok(()),
+            _ => {
+                let message = format!("{bytes} bytes at {at:#x} are not pinned memory of the host, or were freed");
+                Err(CudaError::new(ErrorCode::InvalidValue, message))
+            }
+        }
     }
 }

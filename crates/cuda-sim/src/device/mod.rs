@@ -6,7 +6,10 @@
 //! orders, in all orders (`order.rs`). A failure surfaces at the next call, as on hardware, and stays.
 //!
 //! Host memory that is pinned has addresses in the same space. The host uses it through [`Device::host_write`] and
-//! [`Device::host_read`], so its races with copies are found, too.
+//! [`Device::host_read`], so its races with copies are found, too. Memory of the caller is registered by its own addresses.
+//!
+//! There may be several devices. They share addresses, the host and the order of work, so that an event of one orders work of
+//! another; each has its memory, streams and modules. A call is for the current device, as in CUDA's runtime interface.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +18,10 @@ use crate::code::{Kernel, Program};
 use crate::exec::{ExecOptions, Memory};
 
 mod capture;
+mod copies;
+mod devices;
 mod error;
+mod mapping;
 mod memory;
 mod modules;
 mod order;
@@ -24,18 +30,22 @@ mod streams;
 
 pub use capture::{Graph, GraphExec};
 pub use error::{CudaError, ErrorCode, Outcome};
-pub use modules::{Function, Module};
+pub use mapping::PhysicalMemory;
+pub use modules::{Function, FunctionAttributes, Module};
 pub use queue::{Sink, Source};
 pub use streams::{Event, Stream};
 
 use capture::{Captures, Node};
+use mapping::PhysicalState;
 use order::{Access, Clock};
 use streams::{EventState, StreamState};
 
 /// The options of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceOptions {
-    /// Memory of the device. Pinned memory of the host does not count.
+    /// The number of devices.
+    pub devices: usize,
+    /// Memory of each device. Pinned memory of the host does not count.
     pub memory_bytes: u64,
     /// The seed of the order of streams and of the order of blocks of each launch.
     pub seed: u64,
@@ -45,18 +55,23 @@ pub struct DeviceOptions {
 
 impl Default for DeviceOptions {
     fn default() -> Self {
-        DeviceOptions { memory_bytes: 1 << 30, seed: 0, exec: ExecOptions::default() }
+        DeviceOptions { devices: 1, memory_bytes: 1 << 30, seed: 0, exec: ExecOptions::default() }
     }
 }
 
-/// A CUDA device in software. The legacy default stream is [`Stream::DEFAULT`].
+/// One or more CUDA devices in software. The legacy default stream of the current one is [`Stream::DEFAULT`].
 pub struct Device {
     options: DeviceOptions,
+    /// The device of calls.
+    current: usize,
     memory: Memory,
-    /// Bytes of each allocation of the device, by address.
-    allocated: BTreeMap<u64, u64>,
+    /// Device and bytes of each allocation, by address.
+    allocated: BTreeMap<u64, (usize, u64)>,
+    physical: Vec<Option<PhysicalState>>,
     /// Bytes of each pinned allocation of the host.
     pinned: BTreeMap<u64, u64>,
+    /// Bytes of each registered range of the caller's memory, by its own addresses.
+    registered: BTreeMap<u64, u64>,
     modules: Vec<Option<LoadedModule>>,
     functions: Vec<LoadedFunction>,
     streams: Vec<StreamState>,
@@ -77,29 +92,37 @@ pub struct Device {
 }
 
 struct LoadedModule {
+    device: usize,
     program: Program,
     variables: Arc<Vec<u64>>,
 }
 
 #[derive(Clone)]
 struct LoadedFunction {
+    device: usize,
     module: usize,
+    /// Dynamic shared memory that a launch may have.
+    allowed_shared_bytes: u32,
     kernel: Arc<Kernel>,
     variables: Arc<Vec<u64>>,
 }
 
 impl Device {
-    /// A device.
+    /// One device or more, as the options say; the first one is current.
     pub fn new(options: DeviceOptions) -> Self {
+        let streams = (0..options.devices.max(1)).map(|d| StreamState::new(d, true, Clock::default())).collect();
         Device {
             drawn: options.seed,
             options,
+            current: 0,
             memory: Memory::new(),
             allocated: BTreeMap::new(),
+            physical: Vec::new(),
             pinned: BTreeMap::new(),
+            registered: BTreeMap::new(),
             modules: Vec::new(),
             functions: Vec::new(),
-            streams: vec![StreamState::new(true, Clock::default())],
+            streams,
             events: Vec::new(),
             captures: Captures::default(),
             graphs: Vec::new(),

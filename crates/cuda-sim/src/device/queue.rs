@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::error::{CudaError, ErrorCode, Outcome};
 use super::order::{Access, Clock, place};
-use super::streams::Stream;
 use super::{Device, LoadedFunction};
 use crate::exec::{self, Checks, LaunchShape, MemoryError, Ranges};
 
@@ -31,11 +30,15 @@ pub(super) enum Work {
         to: u64,
         bytes: u64,
         source: Source,
+        /// The place in registered memory from which the bytes come.
+        host: Option<u64>,
     },
     Take {
         from: u64,
         bytes: u64,
         sink: Sink,
+        /// The place in registered memory to which they go.
+        host: Option<u64>,
     },
     Fill {
         to: u64,
@@ -101,10 +104,11 @@ impl Device {
     /// synchronisation behaviour).
     fn order_default_stream(&mut self, stream: usize) {
         let mut clock = Clock::default();
-        if stream == Stream::DEFAULT.0 as usize {
-            self.streams.iter().filter(|s| s.is_blocking).for_each(|s| clock.join(&s.clock));
+        let device = self.streams[stream].device;
+        if stream < self.devices() {
+            clock = self.blocking_clock(device);
         } else if self.streams[stream].is_blocking {
-            clock = self.streams[0].clock.clone();
+            clock = self.streams[device].clock.clone();
         }
         self.streams[stream].clock.join(&clock);
     }
@@ -167,19 +171,21 @@ impl Device {
                 self.now_ns += bytes / BYTES_PER_NS;
                 Ok((range(*from, *bytes), range(*to, *bytes)))
             }
-            Work::Give { to, bytes, source } => {
+            Work::Give { to, bytes, source, host } => {
+                let read = self.registered_range(*host, *bytes)?;
                 let mut data = vec![0; *bytes as usize];
                 source(&mut data);
                 self.memory.write(*to, &data).map_err(memory_error)?;
                 self.now_ns += bytes / BYTES_PER_NS;
-                Ok((Vec::new(), range(*to, *bytes)))
+                Ok((read, range(*to, *bytes)))
             }
-            Work::Take { from, bytes, sink } => {
+            Work::Take { from, bytes, sink, host } => {
+                let written = self.registered_range(*host, *bytes)?;
                 let mut data = vec![0; *bytes as usize];
                 self.memory.read(*from, &mut data).map_err(memory_error)?;
                 sink(&data);
                 self.now_ns += bytes / BYTES_PER_NS;
-                Ok((range(*from, *bytes), Vec::new()))
+                Ok((range(*from, *bytes), written))
             }
             Work::Fill { to, value, width, count } => {
                 self.memory.fill(*to, &value[..*width], *count).map_err(memory_error)?;
@@ -222,7 +228,20 @@ impl Device {
         self.launches += 1;
         self.instructions += stats.instructions;
         self.now_ns += stats.instructions;
-        Ok(if options.checks == Checks::All { self.memory.last_uses() } else { (Vec::new(), Vec::new()) })
+        if options.checks != Checks::All {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let (reads, writes) = self.memory.last_uses();
+        self.check_devices(function, &reads, &writes)?;
+        Ok((reads, writes))
+    }
+
+    /// The bytes of registered memory that a copy uses, apart from all addresses of devices. Errors: the memory is not
+    /// registered any more.
+    fn registered_range(&self, at: Option<u64>, bytes: u64) -> Outcome<Ranges> {
+        let Some(at) = at.filter(|_| bytes > 0) else { return Ok(Vec::new()) };
+        self.check_registered(at, bytes)?;
+        Ok(vec![(HOST_SPACE + at, HOST_SPACE + at + bytes)])
     }
 
     /// Notes an access. Errors: nothing orders it after an earlier one with which it conflicts.
@@ -246,6 +265,8 @@ impl Device {
     }
 }
 
+/// Where addresses of the caller's memory begin among those of uses.
+const HOST_SPACE: u64 = 1 << 63;
 /// Virtual nanoseconds of each piece of work beside its instructions and bytes.
 const OVERHEAD_NS: u64 = 1000;
 /// The virtual bandwidth of copies.

@@ -22,6 +22,7 @@ pub struct Event(pub u32);
 
 #[derive(Debug)]
 pub(super) struct StreamState {
+    pub(super) device: usize,
     pub(super) is_blocking: bool,
     pub(super) is_destroyed: bool,
     /// True for streams on which graphs run their branches.
@@ -36,14 +37,16 @@ pub(super) struct StreamState {
 }
 
 impl StreamState {
-    pub(super) fn new(is_blocking: bool, clock: Clock) -> Self {
+    pub(super) fn new(device: usize, is_blocking: bool, clock: Clock) -> Self {
         let (is_destroyed, is_internal) = (false, false);
-        StreamState { is_blocking, is_destroyed, is_internal, queue: VecDeque::new(), clock, next: 1, done: 0 }
+        StreamState { device, is_blocking, is_destroyed, is_internal, queue: VecDeque::new(), clock, next: 1, done: 0 }
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventState {
+    pub(super) device: usize,
+    pub(super) is_timed: bool,
     /// How often it was recorded.
     pub(super) recordings: u64,
     /// The stream and the number of the last recording.
@@ -56,10 +59,14 @@ pub(super) struct EventState {
 }
 
 impl Device {
-    /// The number of a stream. Errors: there is no such stream.
+    /// The number of a stream; the first numbers are those of the devices' default streams. Errors: there is no such stream.
     pub(super) fn stream(&self, stream: Stream) -> Outcome<usize> {
-        match self.streams.get(stream.0 as usize) {
-            Some(state) if !state.is_destroyed && !state.is_internal => Ok(stream.0 as usize),
+        if stream == Stream::DEFAULT {
+            return Ok(self.current);
+        }
+        let number = stream.0 as usize;
+        match self.streams.get(number).filter(|_| number >= self.devices()) {
+            Some(state) if !state.is_destroyed && !state.is_internal => Ok(number),
             _ => Err(CudaError::new(ErrorCode::InvalidHandle, format!("stream {} does not exist", stream.0))),
         }
     }
@@ -81,7 +88,7 @@ impl Device {
     /// `cuStreamCreate`. A blocking stream is in order with the legacy default stream.
     pub fn stream_create(&mut self, is_blocking: bool) -> Outcome<Stream> {
         self.alive()?;
-        self.streams.push(StreamState::new(is_blocking, self.host.clone()));
+        self.streams.push(StreamState::new(self.current, is_blocking, self.host.clone()));
         Ok(Stream(self.streams.len() as u32 - 1))
     }
 
@@ -121,22 +128,29 @@ impl Device {
         Ok(is_done)
     }
 
-    /// `cuCtxSynchronize`.
+    /// `cuCtxSynchronize`: waits for all work of the current device.
     pub fn synchronize(&mut self) -> Outcome<()> {
         self.alive()?;
         self.refuse_in_any_capture("a wait for the device")?;
         let mut clock = Clock::default();
-        self.streams.iter().for_each(|s| clock.join(&s.clock));
+        self.streams.iter().filter(|s| s.device == self.current).for_each(|s| clock.join(&s.clock));
         self.wait_for(&clock)
     }
 
     /// To wait for the default stream is to wait for all blocking streams, too.
     fn order_for_wait(&mut self, stream: usize) {
-        if stream == 0 {
-            let mut clock = Clock::default();
-            self.streams.iter().filter(|s| s.is_blocking).for_each(|s| clock.join(&s.clock));
-            self.streams[0].clock.join(&clock);
+        if stream < self.devices() {
+            let clock = self.blocking_clock(stream);
+            self.streams[stream].clock.join(&clock);
         }
+    }
+
+    /// The work of all blocking streams of a device.
+    pub(super) fn blocking_clock(&self, device: usize) -> Clock {
+        let mut clock = Clock::default();
+        let blocking = self.streams.iter().filter(|s| s.is_blocking && s.device == device);
+        blocking.for_each(|s| clock.join(&s.clock));
+        clock
     }
 
     /// Runs work until all before a clock has ended, and notes that the host saw it.
@@ -160,10 +174,15 @@ impl Device {
         Ok(())
     }
 
-    /// `cuEventCreate`.
+    /// `cuEventCreate`, with times.
     pub fn event_create(&mut self) -> Outcome<Event> {
+        self.event_create_with(true)
+    }
+
+    /// `cuEventCreate`, with times or without.
+    pub fn event_create_with(&mut self, is_timed: bool) -> Outcome<Event> {
         self.alive()?;
-        self.events.push(Some(EventState::default()));
+        self.events.push(Some(EventState { device: self.current, is_timed, ..EventState::default() }));
         Ok(Event(self.events.len() as u32 - 1))
     }
 
@@ -178,16 +197,21 @@ impl Device {
     pub fn event_record(&mut self, event: Event, stream: Stream) -> Outcome<()> {
         self.alive()?;
         let number = self.stream(stream)?;
-        let recordings = self.event(event)?.recordings + 1;
+        let EventState { device, is_timed, recordings, .. } = *self.event(event)?;
+        if device != self.streams[number].device {
+            let message = format!("an event of device {device} is recorded on a stream of another");
+            return Err(CudaError::new(ErrorCode::InvalidHandle, message));
+        }
+        let recordings = recordings + 1;
         if let Some((capture, nodes)) = self.captures.at(number) {
             let captured = Some((capture, nodes.to_vec()));
-            *self.event_mut(event)? = EventState { recordings, captured, ..EventState::default() };
+            *self.event_mut(event)? = EventState { device, is_timed, recordings, captured, ..EventState::default() };
             return Ok(());
         }
         self.queue(number, Work::Record { event: event.0 as usize, recording: recordings });
         let clock = self.streams[number].clock.clone();
         let at = Some((number, clock.get(place(number))));
-        *self.event_mut(event)? = EventState { recordings, at, clock, time_ns: None, captured: None };
+        *self.event_mut(event)? = EventState { device, is_timed, recordings, at, clock, time_ns: None, captured: None };
         Ok(())
     }
 
@@ -218,8 +242,8 @@ impl Device {
     pub fn event_elapsed_ms(&self, from: Event, to: Event) -> Outcome<f32> {
         self.alive()?;
         let (from, to) = (self.outside_capture(from)?, self.outside_capture(to)?);
-        if from.at.is_none() || to.at.is_none() {
-            return Err(CudaError::new(ErrorCode::InvalidHandle, "an event was not recorded"));
+        if from.at.is_none() || to.at.is_none() || !from.is_timed || !to.is_timed {
+            return Err(CudaError::new(ErrorCode::InvalidHandle, "an event was not recorded, or has no time"));
         }
         match (from.time_ns, to.time_ns) {
             (Some(from), Some(to)) => Ok((to as f64 - from as f64) as f32 / 1e6),

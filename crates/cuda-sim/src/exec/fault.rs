@@ -9,6 +9,8 @@ pub enum FaultKind {
     Launch,
     /// An access outside of what was allocated.
     OutOfBounds,
+    /// An access to reserved addresses at which no memory is mapped, or none that may be accessed.
+    Unmapped,
     /// An address that is not a multiple of the size of the access.
     Misaligned,
     /// A read of bytes that nobody wrote.

@@ -38,7 +38,7 @@ impl<'a> Global<'a> {
     fn place(&mut self, address: u64, bytes: u32) -> Tried<(&'a Allocation, u64)> {
         let memory = self.common.memory;
         let Some(number) = memory.find(address, self.hint) else {
-            return Err(Trouble::at(FaultKind::OutOfBounds, address, format!("{bytes} bytes here are not allocated")));
+            return Err(nowhere(memory, address, bytes));
         };
         self.hint = number;
         let a = memory.allocation(number);
@@ -179,6 +179,15 @@ impl<'a> Global<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// The trouble of an access to an address without memory.
+#[cold]
+fn nowhere(memory: &Memory, address: u64, bytes: u32) -> Box<Trouble> {
+    match memory.is_reserved(address) {
+        true => Trouble::at(FaultKind::Unmapped, address, memory.why_nothing(address)),
+        false => Trouble::at(FaultKind::OutOfBounds, address, format!("{bytes} bytes here are not allocated")),
     }
 }
 

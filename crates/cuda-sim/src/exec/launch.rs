@@ -14,7 +14,7 @@ use crate::code::{Constant, Kernel, Special};
 use crate::lanes::{Class, LANES, Regs};
 
 /// The most shared memory that a block may have on sm_90, the part that a kernel has to ask for included.
-const MAX_SHARED_BYTES: u32 = 227 << 10;
+pub const MAX_SHARED_BYTES: u32 = 227 << 10;
 /// The extents of grids end here (CUDA C++ guide, table of compute capabilities).
 const MAX_BLOCKS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 /// Extents of blocks end here (same table).

@@ -3,6 +3,7 @@
 //! Words are atomics with relaxed order, so blocks on several threads may race without undefined behaviour; the cells say
 //! that they did. Addresses are never used again: what was freed stays out of bounds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -61,7 +62,7 @@ fn filled<T>(count: usize, make: impl Fn() -> T) -> Box<[T]> {
 }
 
 impl Allocation {
-    fn new(base: u64, bytes: u64) -> Self {
+    pub(super) fn new(base: u64, bytes: u64) -> Self {
         let words = bytes.div_ceil(4) as usize;
         let pages = words.div_ceil(PAGE_WORDS);
         Allocation {
@@ -134,7 +135,7 @@ impl Allocation {
         }
     }
 
-    fn set_written(&self, offset: u64, is_written: bool) {
+    pub(super) fn set_written(&self, offset: u64, is_written: bool) {
         let (at, bit) = ((offset >> 2) as usize, 1u8 << (offset & 3));
         match is_written {
             true => self.written[at].fetch_or(bit, Relaxed),
@@ -180,7 +181,12 @@ fn note(ranges: &mut Ranges, is_used: bool, address: u64, bytes: u64) {
 /// All memory of the device.
 #[derive(Debug, Default)]
 pub struct Memory {
-    allocations: Vec<Allocation>,
+    /// Allocations that can be accessed, by address.
+    pub(super) allocations: Vec<Allocation>,
+    /// Bytes of each range of addresses that is reserved (`mapping.rs`), by address.
+    pub(super) reserved: BTreeMap<u64, u64>,
+    /// Memory that is mapped and may not be accessed yet.
+    pub(super) closed: Vec<Allocation>,
     next: u64,
     launches: u64,
 }
@@ -188,22 +194,28 @@ pub struct Memory {
 impl Memory {
     /// Memory without an allocation.
     pub fn new() -> Self {
-        Memory { allocations: Vec::new(), next: FIRST_ADDRESS, launches: 0 }
+        Memory { next: FIRST_ADDRESS, ..Memory::default() }
     }
 
     /// Allocates bytes that nobody has written. Their address is a multiple of 512.
     pub fn allocate(&mut self, bytes: u64) -> u64 {
-        let base = self.next.max(FIRST_ADDRESS);
-        self.next = (base + bytes + GAP_BYTES).next_multiple_of(ALIGN_BYTES);
+        let base = self.take_addresses(bytes, ALIGN_BYTES);
         self.allocations.push(Allocation::new(base, bytes));
+        base
+    }
+
+    /// Addresses that nothing had before, behind all others.
+    pub(super) fn take_addresses(&mut self, bytes: u64, alignment: u64) -> u64 {
+        let base = self.next.max(FIRST_ADDRESS).next_multiple_of(alignment);
+        self.next = base + bytes + GAP_BYTES;
         base
     }
 
     /// Frees the allocation that begins at an address, and returns its size. Errors: none begins there.
     pub fn free(&mut self, base: u64) -> Result<u64, MemoryError> {
         match self.allocations.binary_search_by_key(&base, |a| a.base) {
-            Ok(at) => Ok(self.allocations.remove(at).bytes),
-            Err(_) => Err(outside(base, "no allocation begins here")),
+            Ok(at) if !self.is_reserved(base) => Ok(self.allocations.remove(at).bytes),
+            _ => Err(outside(base, "no allocation begins here")),
         }
     }
 
@@ -221,109 +233,6 @@ impl Memory {
     #[inline(always)]
     pub(super) fn allocation(&self, number: usize) -> &Allocation {
         &self.allocations[number]
-    }
-
-    /// The allocation that holds all bytes of a range, and the offset there.
-    fn within(&self, address: u64, bytes: u64) -> Result<(&Allocation, u64), MemoryError> {
-        let found =
-            self.find(address, 0).or_else(|| if bytes == 0 { self.find(address.wrapping_sub(1), 0) } else { None });
-        let Some(number) = found else { return Err(outside(address, "nothing is allocated here")) };
-        let a = &self.allocations[number];
-        let offset = address - a.base;
-        if bytes > a.bytes - offset {
-            let message = format!("{bytes} bytes from here end behind the allocation of {} bytes", a.bytes);
-            return Err(outside(address, &message));
-        }
-        Ok((a, offset))
-    }
-
-    /// Errors unless all bytes of a range are in one allocation.
-    pub fn check(&self, address: u64, bytes: u64) -> Result<(), MemoryError> {
-        if bytes == 0 { Ok(()) } else { self.within(address, bytes).map(|_| ()) }
-    }
-
-    /// Writes bytes. Errors: the range is not in one allocation.
-    pub fn write(&self, address: u64, data: &[u8]) -> Result<(), MemoryError> {
-        if data.is_empty() {
-            return Ok(());
-        }
-        let (a, offset) = self.within(address, data.len() as u64)?;
-        let mut at = 0;
-        while at < data.len() {
-            let here = offset + at as u64;
-            if here.is_multiple_of(4)
-                && let Some(word) = data[at..].first_chunk::<4>()
-            {
-                a.write(here, 4, u64::from(u32::from_le_bytes(*word)));
-                a.mark_written(here, 4);
-                at += 4;
-            } else {
-                a.write(here, 1, u64::from(data[at]));
-                a.mark_written(here, 1);
-                at += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads bytes. Errors: the range is not in one allocation, or holds bytes that nobody wrote.
-    pub fn read(&self, address: u64, out: &mut [u8]) -> Result<(), MemoryError> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        let (a, offset) = self.within(address, out.len() as u64)?;
-        for (at, byte) in out.iter_mut().enumerate() {
-            let here = offset + at as u64;
-            if !a.is_written(here, 1) {
-                let message = "nobody wrote this byte".to_string();
-                return Err(MemoryError { address: a.base + here, is_uninitialised: true, message });
-            }
-            *byte = a.read(here, 1) as u8;
-        }
-        Ok(())
-    }
-
-    /// Fills a range with a value of 1, 2 or 4 bytes. Errors: the range is not in one allocation.
-    pub fn fill(&self, address: u64, value: &[u8], count: u64) -> Result<(), MemoryError> {
-        let bytes = count.saturating_mul(value.len() as u64);
-        self.check(address, bytes)?;
-        let block = value.repeat(4096 / value.len().max(1));
-        let mut at = 0;
-        while at < bytes {
-            let now = (bytes - at).min(block.len() as u64);
-            self.write(address + at, &block[..now as usize])?;
-            at += now;
-        }
-        Ok(())
-    }
-
-    /// Copies bytes, as if through a buffer; bytes that nobody wrote stay so. Errors: a range is not in one allocation.
-    pub fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), MemoryError> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let ((x, from), (y, to)) = (self.within(from, bytes)?, self.within(to, bytes)?);
-        let read = |k: u64| (x.read(from + k, 1), x.is_written(from + k, 1));
-        let write = |k: u64, (value, is_written): (u64, bool)| {
-            y.write(to + k, 1, value);
-            y.set_written(to + k, is_written);
-        };
-        if x.base == y.base && from < to {
-            (0..bytes).rev().for_each(|k| write(k, read(k)));
-        } else {
-            (0..bytes).for_each(|k| write(k, read(k)));
-        }
-        Ok(())
-    }
-
-    /// Notes that nobody wrote these bytes, as after an allocation. Errors: the range is not in one allocation.
-    pub fn forget(&self, address: u64, bytes: u64) -> Result<(), MemoryError> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let (a, offset) = self.within(address, bytes)?;
-        (offset..offset + bytes).for_each(|at| a.set_written(at, false));
-        Ok(())
     }
 
     /// Begins a launch: its number, and the epoch of its cells.
@@ -352,6 +261,6 @@ impl Memory {
     }
 }
 
-fn outside(address: u64, message: &str) -> MemoryError {
+pub(super) fn outside(address: u64, message: &str) -> MemoryError {
     MemoryError { address, is_uninitialised: false, message: message.to_string() }
 }

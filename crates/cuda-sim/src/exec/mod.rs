@@ -14,12 +14,15 @@ mod cells;
 mod fault;
 mod global;
 mod launch;
+mod mapping;
 mod matrix;
 mod memory;
+mod ranges;
 mod shared;
 mod warp;
 
 pub use fault::{Fault, FaultKind};
-pub use launch::{Checks, ExecOptions, LaunchShape, Stats, launch};
+pub use launch::{Checks, ExecOptions, LaunchShape, MAX_SHARED_BYTES, Stats, launch};
 pub(crate) use launch::{check_shape, mix};
+pub(crate) use mapping::Physical;
 pub use memory::{Memory, MemoryError, Ranges};
