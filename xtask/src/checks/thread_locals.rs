@@ -19,6 +19,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/tensor/src/tape/recorded.rs", "a cache"),
     ("crates/ops/src/host.rs", "the thread pool of the host's kernels"),
     ("crates/kernels/src/pool.rs", "the thread pool"),
+    ("crates/cuda/src/driver/software/call.rs", "the context of the thread, as CUDA's driver has it"),
+    ("crates/cuda/src/driver/software/errors.rs", "the last error, as CUDA's driver tells it"),
     ("crates/lite/src/c/status.rs", "the last error, as C asks for it"),
     ("crates/python/src/error.rs", "an exception on its way through the library"),
     ("crates/python/src/frame.rs", "a cache"),

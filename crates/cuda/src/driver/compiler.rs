@@ -111,7 +111,7 @@ impl Compiler {
 }
 
 impl Program<'_> {
-    /// What a pair of functions gives: the bytes of a result, and the result.
+    /// The result that a pair of functions gives: one says its bytes, the other copies it.
     fn read(
         &self,
         function: &str,

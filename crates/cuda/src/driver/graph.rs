@@ -21,7 +21,7 @@ unsafe impl Send for Run {}
 /// A capture that failed.
 #[derive(Debug)]
 pub enum CaptureError {
-    /// What was to be captured gave an error.
+    /// The work that was to be captured gave an error.
     Work(Error),
     /// The driver could not capture it, such as a wait on the host.
     Driver(Error),

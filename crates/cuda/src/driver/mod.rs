@@ -10,6 +10,8 @@ mod graph;
 mod memory;
 mod module;
 mod search;
+#[cfg(feature = "cuda-sim")]
+mod software;
 mod stream;
 mod table;
 
@@ -24,6 +26,8 @@ pub use graph::{CaptureError, Run};
 pub use memory::{Arena, Pinned};
 pub use module::{Argument, Function, Grid, Module};
 pub use search::Search;
+#[cfg(feature = "cuda-sim")]
+pub use software::{SoftwareOptions, software};
 pub use stream::{Event, State, Stream};
 pub use table::{Access, Address, AllocationProperties, CompilerTable, DriverTable, Location, Raw, Status};
 
@@ -92,7 +96,8 @@ impl Driver {
 
     fn told(&self, ask: unsafe extern "C" fn(Status, *mut *const c_char) -> Status, status: Status) -> String {
         let mut text: *const c_char = std::ptr::null();
-        // SAFETY: the driver writes a pointer to a text that it never frees, or null for a status that it does not know.
+        // SAFETY: the driver writes a pointer to a text that stays until the thread's next failure, or null for a status that it
+        // does not know. The text is copied at once.
         unsafe {
             match ask(status, &mut text) == SUCCESS && !text.is_null() {
                 true => CStr::from_ptr(text).to_string_lossy().into_owned(),

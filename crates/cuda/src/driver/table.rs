@@ -60,8 +60,8 @@ macro_rules! table {
         $(#[$doc])*
         pub struct $table {
             $($(#[$of])* pub $name: unsafe extern "C" fn($($x: $ty),*) -> Status,)*
-            /// Keeps the code of the functions loaded; `None` where they are of this program.
-            pub library: Option<Library>,
+            /// Keeps what the functions belong to: a library that is loaded, or devices in software.
+            pub owner: Box<dyn Send + Sync>,
         }
 
         impl $table {
@@ -77,10 +77,10 @@ macro_rules! table {
                 Ok($table {
                     $($name: {
                         // SAFETY: the library documents this signature for this symbol, whose suffix names the version of the
-                        // signature. `library` is a field of the table, so the code outlives the pointer.
+                        // signature. The table owns the library, so the code outlives the pointer.
                         *unsafe { library.get($symbol.as_bytes()) }.map_err(|_| too_old(file, &[$symbol]))?
                     },)*
-                    library: Some(library),
+                    owner: Box::new(library),
                 })
             }
         }

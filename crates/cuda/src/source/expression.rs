@@ -27,7 +27,7 @@ pub fn c_type(dtype: DType) -> &'static str {
 /// Statements that compute an expression, and the variables that have its results. `inputs` are C expressions for the inputs, each
 /// of its type; `prefix` begins the names of the variables, so that several expressions can stand in one block.
 ///
-/// Errors: Device for a function of a library of the CPU's, of which there is no transcription.
+/// Errors: Device for a function of a library of the CPU's, since there is no transcription of it.
 pub fn statements(e: &Expression, inputs: &[String], prefix: &str) -> Result<(String, Vec<String>)> {
     let mut text = String::new();
     for (i, node) in e.nodes.iter().enumerate() {

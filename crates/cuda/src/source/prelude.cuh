@@ -1,4 +1,4 @@
-// What generated sources share: conversions and exact arithmetic with the bits of the CPU's kernels.
+// Shared by all generated sources: conversions and exact arithmetic with the bits of the CPU's kernels.
 //
 // 16-bit floats are their bits, as `unsigned short`; a Bool is an `unsigned char`, 0 or 1. No header is included, so that no
 // toolkit is needed.
