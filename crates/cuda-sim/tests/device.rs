@@ -337,6 +337,24 @@ fn captures_that_are_wrong_are_refused() {
 }
 
 #[test]
+fn a_wait_of_another_thread_leaves_a_capture_alone() {
+    let mut r = rig(0);
+    let [s] = r.streams();
+    let (x, y) = (r.floats(1.0), r.floats(0.0));
+    r.device.stream_begin_capture(s).unwrap();
+    r.scale(x, y, s);
+    let device = &mut r.device;
+    std::thread::scope(|scope| scope.spawn(|| device.synchronize().unwrap()).join().unwrap());
+    let graph = r.device.stream_end_capture(s).unwrap();
+    let exec = r.device.graph_instantiate(graph).unwrap();
+    r.device.graph_launch(exec, s).unwrap();
+    r.device.stream_synchronize(s).unwrap();
+    assert_eq!(r.value(y), 2.0);
+    r.device.stream_begin_capture(s).unwrap();
+    assert_eq!(r.device.synchronize().unwrap_err().code, ErrorCode::CaptureUnsupported);
+}
+
+#[test]
 fn variables_of_modules_have_memory_and_values() {
     let mut r = rig(0);
     let module = r.device.module_load(&module_text()).unwrap();

@@ -1,11 +1,14 @@
 //! Capture of streams into graphs, and their replay.
 //!
 //! A capture begins on one stream. Other streams join it when they wait for an event that was recorded in it, and they must
-//! be joined back before it ends. A node of the graph is a piece of work and the nodes before it. A launch gives nodes that
-//! follow each other to the launching stream, and other branches to internal streams, so their order is drawn, too.
+//! be joined back before it ends. Waits for the device are refused to the thread that began a capture and to no other, as in
+//! the mode `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`. A node of the graph is a piece of work and the nodes before it. A launch
+//! gives nodes that follow each other to the launching stream, and other branches to internal streams, so their order is
+//! drawn, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use super::Device;
 use super::error::{CudaError, ErrorCode, Outcome};
@@ -31,6 +34,8 @@ pub(super) struct Node {
 #[derive(Debug)]
 struct Capture {
     origin: usize,
+    /// The thread that began it.
+    thread: ThreadId,
     nodes: Vec<Node>,
     is_invalid: bool,
 }
@@ -69,11 +74,12 @@ impl Device {
         Err(CudaError::new(ErrorCode::CaptureUnsupported, message))
     }
 
+    /// Errors if this thread has begun a capture, which becomes invalid.
     pub(super) fn refuse_in_any_capture(&mut self, call: &str) -> Outcome<()> {
-        match self.captures.streams.keys().next().copied() {
-            Some(stream) => self.refuse_in_capture(stream, call),
-            None => Ok(()),
-        }
+        let thread = std::thread::current().id();
+        let is_here = |c: usize| self.captures.all[c].as_ref().is_some_and(|c| c.thread == thread);
+        let found = self.captures.streams.iter().find(|(_, (c, _))| is_here(*c)).map(|(stream, _)| *stream);
+        found.map_or(Ok(()), |stream| self.refuse_in_capture(stream, call))
     }
 
     /// `cuStreamBeginCapture`: from now on the work of the stream becomes nodes of a graph and does not run.
@@ -84,7 +90,8 @@ impl Device {
             let message = "the default stream, and one in a capture, cannot be captured";
             return Err(CudaError::new(ErrorCode::CaptureUnsupported, message));
         }
-        self.captures.all.push(Some(Capture { origin, nodes: Vec::new(), is_invalid: false }));
+        let thread = std::thread::current().id();
+        self.captures.all.push(Some(Capture { origin, thread, nodes: Vec::new(), is_invalid: false }));
         self.captures.streams.insert(origin, (self.captures.all.len() - 1, Vec::new()));
         Ok(())
     }
