@@ -177,6 +177,33 @@ pub(crate) fn add_to_odd(p: f64, c: f64) -> f64 {
     f64::from_bits(if is_away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
 }
 
+/// `a + b`, rounded once in a mode.
+pub(crate) fn add_directed(a: f64, b: f64, mode: Rounding) -> f64 {
+    let sum = a + b;
+    if !a.is_finite() || !b.is_finite() {
+        return sum;
+    }
+    let is_negative = sum.is_sign_negative();
+    if sum.is_infinite() {
+        let sign = Format::F64.sign(is_negative);
+        return f64::from_bits(sign | Format::F64.limit(sum.to_bits() & !sign, is_negative, mode));
+    }
+    // a sum of opposites is -0 if it is rounded down
+    if sum == 0.0 && mode == Rounding::Down && !(a.is_sign_positive() && b.is_sign_positive()) {
+        return -0.0;
+    }
+    // the part that the sum lacks is a float, and is found exactly from the larger operand (Dekker, 1971)
+    let (large, small) = if a.abs() < b.abs() { (b, a) } else { (a, b) };
+    let lacking = small - (sum - large);
+    match mode {
+        Rounding::Down if lacking < 0.0 => sum.next_down(),
+        Rounding::Up if lacking > 0.0 => sum.next_up(),
+        Rounding::Zero if lacking < 0.0 && !is_negative => sum.next_down(),
+        Rounding::Zero if lacking > 0.0 && is_negative => sum.next_up(),
+        _ => sum,
+    }
+}
+
 /// The NaN of single-precision instructions, `0x7fffffff`, in the place of any NaN (PTX ISA 8.7, section 9.7.3).
 pub(crate) fn canonical(x: f32) -> f32 {
     if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x }
@@ -304,6 +331,25 @@ mod tests {
         let least = Exact::integer(i64::MIN as u64, true);
         assert_eq!(Format::F32.round(least, Rounding::Zero) as u32, (i64::MIN as f32).to_bits());
         assert_eq!(Format::F32.round(Exact::integer(0, true), Rounding::Down), 0);
+    }
+
+    #[test]
+    fn sums_of_f64_are_rounded_once_in_every_mode() {
+        let (tiny, max) = (f64::from_bits(1), f64::MAX);
+        let all = |a, b| [Rounding::Zero, Rounding::Down, Rounding::Up].map(|mode| add_directed(a, b, mode).to_bits());
+        let bits = |x: [f64; 3]| x.map(f64::to_bits);
+        let (below, above) = (1f64.next_down(), 1f64.next_up());
+        assert_eq!(all(1.0, tiny), bits([1.0, 1.0, above]));
+        assert_eq!(all(-tiny, 1.0), bits([below, below, 1.0]));
+        assert_eq!(all(-1.0, -tiny), bits([-1.0, -above, -1.0]));
+        assert_eq!(all(0.5f64.next_down(), 0.5), bits([below, below, 1.0]));
+        assert_eq!(all(max, max), bits([max, max, f64::INFINITY]));
+        assert_eq!(all(-max, -max), bits([-max, f64::NEG_INFINITY, -max]));
+        assert_eq!(all(max, tiny), bits([max, max, f64::INFINITY]));
+        assert_eq!(all(2.5, -2.5), bits([0.0, -0.0, 0.0]));
+        assert_eq!(all(0.0, 0.0), bits([0.0; 3]));
+        assert_eq!(all(f64::INFINITY, -max), bits([f64::INFINITY; 3]));
+        assert_eq!(all(tiny, tiny), bits([2.0 * tiny; 3]));
     }
 
     #[test]

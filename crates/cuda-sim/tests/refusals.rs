@@ -39,7 +39,7 @@ fn unknown_instructions_and_modifiers_are_refused() {
         "add.u128 %A, %B, %C;",
         "add.cc.u32 %a, %b, %c;",
         "add.rn.sat.f32 %a, %b, %c;",
-        "add.rz.f64 %A, %B, %C;",
+        "mul.rz.f64 %A, %B, %C;",
         "ld.global.b128 %A, [%in];",
         "ld.global.L2::cache_hint.u32 %a, [%in], %A;",
         "ld.shared::cluster.u32 %a, [%b];",

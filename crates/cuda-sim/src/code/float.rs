@@ -7,7 +7,7 @@ use super::compile::Compiler;
 use super::control::Answer;
 use super::op::Op;
 use crate::lanes::lift3_rows;
-use crate::number::{Format, Rounding, add_to_odd, canonical, fused_row};
+use crate::number::{Format, Rounding, add_directed, add_to_odd, canonical, fused_row};
 use crate::ptx::{Instruction, Refusal};
 
 pub(super) fn family<'a>(c: &mut Compiler<'_, 'a>, i: &Instruction<'a>, words: &[&'a str]) -> Answer {
@@ -35,20 +35,28 @@ pub(super) fn family<'a>(c: &mut Compiler<'_, 'a>, i: &Instruction<'a>, words: &
         ["sqrt", "rn", "f64"] => c.map1(i, |a: f64| a.sqrt()),
         ["rcp", "rn", "f64"] => c.map1(i, |a: f64| 1.0 / a),
         [op @ ("add" | "sub" | "mul" | "fma" | "mad"), mode @ ("rz" | "rm" | "rp"), "f32"] => directed(c, i, op, mode),
+        [op @ ("add" | "sub"), mode @ ("rz" | "rm" | "rp"), "f64"] => {
+            let (mode, is_sum) = (rounding(mode), *op == "add");
+            c.map2(i, move |a: f64, b: f64| add_directed(a, if is_sum { b } else { -b }, mode))
+        }
         ["neg" | "abs" | "copysign" | "testp", ..] => signs(c, i, words),
         ["min" | "max", ..] => extremes(c, i, words),
         _ => Ok(None),
     }
 }
 
-/// The other rounding modes of f32: the product of two such numbers is exact in f64, and the sum is rounded to odd before
-/// the one rounding that counts.
-fn directed<'a>(c: &mut Compiler<'_, 'a>, i: &Instruction<'a>, op: &str, mode: &str) -> Answer {
-    let mode = match mode {
+fn rounding(mode: &str) -> Rounding {
+    match mode {
         "rz" => Rounding::Zero,
         "rm" => Rounding::Down,
         _ => Rounding::Up,
-    };
+    }
+}
+
+/// The other rounding modes of f32: the product of two such numbers is exact in f64, and the sum is rounded to odd before
+/// the one rounding that counts.
+fn directed<'a>(c: &mut Compiler<'_, 'a>, i: &Instruction<'a>, op: &str, mode: &str) -> Answer {
+    let mode = rounding(mode);
     let total = move |p: f64, c: f64| {
         // a sum of opposites is -0 if it is rounded down
         let is_opposite = p == -c && (p != 0.0 || p.is_sign_negative() != c.is_sign_negative());

@@ -95,6 +95,8 @@ fn directed_rounding_brackets_the_result() {
         "%d",
         &[([f(1.0), f(-1.0), 0], 0x8000_0000), ([0, 0, 0], 0), ([f(-1.0), 0x8000_0001, 0], f((-1.0f32).next_down()))],
     );
+    check("add.rz.f64 %D, %A, %B;", "%D", &[([d(1.0), d(-1e-30), 0], d(1f64.next_down())), ([d(1.0), 1, 0], d(1.0))]);
+    check("sub.rm.f64 %D, %A, %B;", "%D", &[([d(1.0), 1, 0], d(1f64.next_down())), ([d(1.0), d(1.0), 0], 1 << 63)]);
     check("mul.rz.f32 %d, %a, %b;", "%d", &[([f(f32::MAX), f(2.0), 0], f(f32::MAX)), ([1, f(0.75), 0], 0)]);
     check("mul.rp.f32 %d, %a, %b;", "%d", &[([1, f(0.25), 0], 1)]);
     check("fma.rz.f32 %d, %a, %b, %c;", "%d", &[([f(1.0), f(-1e-30), f(1.0)], f(1.0f32.next_down()))]);
