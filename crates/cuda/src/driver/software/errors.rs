@@ -76,7 +76,8 @@ thread_local! {
 /// Keeps a failure for [`text`].
 pub(super) fn keep(failure: Failure) -> Status {
     let text = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
-    LAST.with(|last| *last.borrow_mut() = (failure.status, text));
+    // a thread that ends has no text any more
+    let _ = LAST.try_with(|last| *last.borrow_mut() = (failure.status, text));
     failure.status
 }
 
@@ -88,11 +89,11 @@ pub(super) fn name(status: Status) -> Option<&'static CStr> {
 /// The text of the thread's last failure if it has this status, else that of the status. The pointer is good until the thread's
 /// next failure.
 pub(super) fn text(status: Status) -> Option<*const std::ffi::c_char> {
-    let last = LAST.with(|last| {
+    let last = LAST.try_with(|last| {
         let last = last.borrow();
         (last.0 == status && status != SUCCESS).then(|| last.1.as_ptr())
     });
-    last.or_else(|| STATUSES.iter().find(|s| s.0 == status).map(|s| s.2.as_ptr()))
+    last.ok().flatten().or_else(|| STATUSES.iter().find(|s| s.0 == status).map(|s| s.2.as_ptr()))
 }
 
 #[cfg(test)]
