@@ -17,10 +17,11 @@ __device__ __forceinline__ double f64_of_bits(u64 bits) { return __longlong_as_d
 __device__ __forceinline__ u32 bits_of_f32(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ u64 bits_of_f64(double x) { return (u64)__double_as_longlong(x); }
 
+// the instruction may give a NaN without its sign, which `copysign` takes from it
 __device__ __forceinline__ float f32_of_f16(u16 x) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-    return y;
+    return f32_of_bits((bits_of_f32(y) & 0x7fffffffu) | (u32)(x & 0x8000) << 16);
 }
 
 __device__ __forceinline__ float f32_of_bf16(u16 x) { return f32_of_bits((u32)x << 16); }
@@ -107,6 +108,15 @@ __device__ __forceinline__ T remainder_of(T a, T b) {
     return b == (T)-1 && (T)-1 < (T)0 ? (T)0 : (T)(a % b);
 }
 
+// The mantissa of a positive number with its first bit. Of a subnormal number it is shifted up, and the exponent goes below 1: a
+// long division takes one bit in each step, so that both mantissas must have as many.
+__device__ __forceinline__ u64 whole_mantissa(u64 bits, int &exponent) {
+    u64 m = bits & 0xfffffffffffffull;
+    if (exponent != 0) return m | 0x10000000000000ull;
+    for (exponent = 1; m < 0x10000000000000ull; --exponent) m <<= 1;
+    return m;
+}
+
 // C's fmod, exactly: the remainder of a long division of the mantissas, bit by bit
 __device__ __noinline__ double fmod_f64(double x, double y) {
     u64 a = bits_of_f64(x), b = bits_of_f64(y) & 0x7fffffffffffffffull, sign = a & 0x8000000000000000ull;
@@ -115,17 +125,16 @@ __device__ __noinline__ double fmod_f64(double x, double y) {
     if (a < b) return x;
     if (a == b) return f64_of_bits(sign);
     int ea = (int)(a >> 52), eb = (int)(b >> 52);
-    u64 ma = a & 0xfffffffffffffull, mb = b & 0xfffffffffffffull;
-    if (ea == 0) ea = 1; else ma |= 0x10000000000000ull;
-    if (eb == 0) eb = 1; else mb |= 0x10000000000000ull;
+    u64 ma = whole_mantissa(a, ea), mb = whole_mantissa(b, eb);
     for (; ea > eb; --ea) {
         if (ma >= mb) ma -= mb;
         ma <<= 1;
     }
     if (ma >= mb) ma -= mb;
     if (ma == 0) return f64_of_bits(sign);
-    for (; ma < 0x10000000000000ull && eb > 1; --eb) ma <<= 1;
-    u64 bits = ma < 0x10000000000000ull ? ma : (ma & 0xfffffffffffffull) | ((u64)eb << 52);
+    for (; ma < 0x10000000000000ull; --eb) ma <<= 1;
+    // a multiple of the least number, so that nothing is lost where the result is subnormal
+    u64 bits = eb > 0 ? (ma & 0xfffffffffffffull) | ((u64)eb << 52) : ma >> (1 - eb);
     return f64_of_bits(sign | bits);
 }
 
