@@ -1,7 +1,9 @@
 """The work of a step under a budget is bounded, and a step that failed is told before its values are read."""
 import contextlib
+import itertools
 import pathlib
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -236,3 +238,135 @@ def test_the_smallest_budget_says_what_it_tried():
         remat.smallest_budget(lambda: remat.ones(4, device=elsewhere).sum())
     with pytest.raises(ValueError, match="default device"):
         remat.largest_batch(lambda batch: remat.ones(batch, device=elsewhere).sum(), "1MiB")
+
+
+def normed():
+    """A small network, its optimiser, and an input."""
+    remat.manual_seed(0)
+    net = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))
+    x = remat.asarray(np.random.RandomState(0).randn(32, 16).astype("f"))
+    return net, optim.SGD(net.parameters(), lr=0.05), x
+
+
+def on_default_device(f):
+    """Calls `f` with the default device, on one thread, with a budget that is enough for all."""
+    before = remat.get_default_device()
+    device = remat.Device(threads=1, budget=1 << 20)
+    remat.set_default_device(device)
+    try:
+        return f(device)
+    finally:
+        remat.set_default_device(before)
+
+
+@pytest.mark.parametrize("room", range(28_000, 40_000, 1_600))
+def test_a_compiled_step_beside_what_is_made_of_the_old_parameters_is_taken_or_refused(room):
+    def run(device, room):
+        net, optimizer, x = normed()
+
+        @remat.compile
+        def step(x):
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step(x).item()
+        with remat.no_grad():
+            kept = net(x)
+        device.sync()
+        before, want = [p.numpy().tobytes() for p in net.parameters()], kept.numpy().tobytes()
+        device.evict_all()
+        if room is not None:
+            device.set_budget(device.in_use_bytes + room)
+        try:
+            step(x)
+            device.sync()
+        except remat.BudgetError:
+            device.set_budget(1 << 20)
+            assert [p.numpy().tobytes() for p in net.parameters()] == before, "a refused step changes nothing"
+            step(x)
+        device.set_budget(1 << 20)
+        assert kept.numpy().tobytes() == want
+        return [p.numpy().tobytes() for p in net.parameters()]
+
+    assert on_default_device(lambda d: run(d, room)) == on_default_device(lambda d: run(d, None))
+
+
+def test_a_refused_piece_of_a_compiled_step_has_drawn_nothing():
+    def run(device, room):
+        remat.manual_seed(0)
+        net = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Dropout(0.3), nn.Linear(32, 16))
+        optimizer = optim.SGD(net.parameters(), lr=0.05)
+        x = remat.asarray(np.random.RandomState(0).randn(32, 16).astype("f"))
+
+        @remat.compile
+        def step(x):
+            h = net(x)
+            loss = h.square().mean() + h.masked_select(h > 0).square().sum() * 1e-3
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step(x).item()
+        device.sync()
+        device.evict_all()
+        if room is not None:
+            device.set_budget(device.in_use_bytes + room)
+            with pytest.raises(remat.BudgetError):
+                step(x)
+            optimizer.zero_grad()
+            device.set_budget(1 << 20)
+        return step(x).item()
+
+    free = on_default_device(lambda d: run(d, None))
+    for room in (10_000, 16_000, 20_000, 22_000):
+        assert on_default_device(lambda d: run(d, room)) == free, room
+
+
+def test_the_budget_that_the_error_of_a_compiled_step_names_suffices_beside_other_tensors():
+    def run(device):
+        net, optimizer, x = normed()
+        other = remat.asarray(np.zeros((10, 32), "f"))
+
+        @remat.compile
+        def step(x):
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        device.sync()
+        device.set_budget(20 << 10)
+        with pytest.raises(remat.BudgetError) as e:
+            step(x)
+        assert e.value.is_of_run
+        device.set_budget(e.value.smallest_feasible_bytes)
+        step(x)
+        device.sync()
+        return other
+
+    on_default_device(run)
+
+
+def test_another_thread_may_change_the_budget_during_a_call_in_pieces():
+    def run(device):
+        x = remat.asarray(np.random.RandomState(0).rand(64, 32).astype("f"))
+        f = remat.compile(lambda x: x.masked_select(x > 0.5).square().sum())
+        want, is_over = f(x).item(), threading.Event()
+
+        def change():
+            for k in itertools.count():
+                if is_over.is_set():
+                    return
+                device.set_budget((400 << 10) + k % 50 * (10 << 10))
+
+        other = threading.Thread(target=change)
+        other.start()
+        try:
+            assert {f(x).item() for _ in range(200)} == {want}
+        finally:
+            is_over.set()
+            other.join()
+
+    on_default_device(run)

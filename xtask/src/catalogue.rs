@@ -351,9 +351,18 @@ impl Tensor {
 
     #[test]
     fn a_catalogue_that_is_behind_its_sources_is_found() {
-        let repo = Scratch::new(&[("crates/tensor/src/methods/order.rs", METHODS), (FILE, "[]\n")]);
+        let others: Vec<String> = PARTS
+            .iter()
+            .map(|p| if p.path.ends_with(".rs") { p.path.to_owned() } else { format!("{}/other.rs", p.path) })
+            .collect();
+        let mut files: Vec<(&str, &str)> = others.iter().map(|path| (path.as_str(), "")).collect();
+        files.extend([("crates/tensor/src/methods/order.rs", METHODS), (FILE, "[]\n")]);
+        let repo = Scratch::new(&files);
         assert_eq!(check(&repo).unwrap().len(), 1);
         write(&repo).unwrap();
         assert!(check(&repo).unwrap().is_empty());
+        files.remove(1);
+        let lacking = check(&Scratch::new(&files)).unwrap_err();
+        assert!(lacking.contains(PARTS[1].path), "{lacking}");
     }
 }

@@ -4,7 +4,7 @@ use remat_graph::ir::{Graph, Origin, ValueId};
 use remat_types::{BudgetShortfall, Error, PinnedBytes, Result};
 
 use super::CompileOptions;
-use crate::eager::Device;
+use crate::eager::{Device, Handle};
 use remat_device::Alignment;
 
 /// The holder that errors name for bytes outside the workspace.
@@ -15,9 +15,17 @@ const BESIDE: &str = "states, inputs, outputs and what else is on the device";
 pub struct RunBudget {
     /// The most bytes of a run: states, inputs, outputs and all values between them.
     pub bytes: usize,
-    /// Bytes that are on the device already. The graph's inputs and states are among them. If those two take more than
-    /// this, their own bytes count instead.
-    pub fixed_bytes: usize,
+    /// What is on the device already; `None` for a run without a device.
+    pub held: Option<Held>,
+}
+
+/// The bytes that are on a device when a run is planned, and stay there while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The bytes, with those of the graph's states and of its first inputs.
+    pub bytes: usize,
+    /// The number of those inputs. The others are put there for each run.
+    pub inputs: usize,
 }
 
 /// Bytes that count against the budget of a graph that runs with others, though they are not the graph's own.
@@ -31,28 +39,39 @@ pub struct Beside {
 
 impl RunBudget {
     /// The budget that the options give. Without one, the budget of the device, with the bytes that are on the device
-    /// once everything queued so far has run; `None` for no limit. Errors: those of the device.
-    pub fn on(device: &Device, options: &CompileOptions) -> Result<Option<RunBudget>> {
+    /// once everything queued so far has run, and with the graph's first inputs and its states, `x` and `states`. `None`
+    /// for no limit. Errors: those of the device.
+    pub fn on(
+        device: &Device,
+        options: &CompileOptions,
+        x: &[&Handle],
+        states: &[Handle],
+    ) -> Result<Option<RunBudget>> {
         if let Some(bytes) = options.memory_budget {
-            return Ok(Some(RunBudget { bytes, fixed_bytes: 0 }));
+            return Ok(Some(RunBudget { bytes, held: None }));
         }
         let Some(bytes) = device.budget_bytes() else { return Ok(None) };
-        // States are on the device already, and so are inputs. Values that can be recomputed count as room.
         let channel = device.channel();
         channel.sync()?;
-        Ok(Some(RunBudget { bytes, fixed_bytes: channel.stats()?.fixed_bytes }))
+        // inputs and states are on the device already; other values that can be recomputed count as room
+        let own = x.iter().copied().chain(states).map(Handle::id).collect();
+        let held = Held { bytes: channel.held_bytes(own)?, inputs: x.len() };
+        Ok(Some(RunBudget { bytes, held: Some(held) }))
     }
 
     /// Bytes of a run of `g` outside its workspace. `with_constants` adds the bytes of constants.
     pub(super) fn beside_workspace(&self, g: &Graph, beside: Beside, with_constants: bool, unit: Alignment) -> usize {
         let of = |v: ValueId| unit.pad(g.fact(v).bytes());
         let (own, taken) = g.inputs().split_at(g.inputs().len().saturating_sub(beside.takes));
-        let given: usize = own.iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum();
+        let given: usize = match self.held {
+            Some(held) => held.bytes + own.iter().skip(held.inputs).copied().map(of).sum::<usize>(),
+            None => own.iter().copied().chain(g.states().iter().map(|s| s.value)).map(of).sum(),
+        };
         let outputs: usize = g.outputs().iter().map(|o| of(o.value)).sum();
         let outputs = outputs + beside.bytes + taken.iter().copied().map(of).sum::<usize>();
         let constants = g.value_ids().filter(|v| matches!(g.value(*v).origin, Origin::Constant(_))).map(of);
         let outputs = outputs + if with_constants { constants.sum() } else { 0 };
-        self.fixed_bytes.max(given) + outputs
+        given + outputs
     }
 
     /// The error of a workspace that does not fit its limit, with the figures of the whole run's budget.

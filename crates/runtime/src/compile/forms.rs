@@ -19,6 +19,8 @@ use crate::executable::{Executable, Observer};
 /// The function for one set of input types.
 pub struct Form<C> {
     facts: Vec<Fact>,
+    /// The device's budget that was in force then.
+    planned_for: Option<usize>,
     compiled: CompiledGraph,
     states: Vec<State<C>>,
     order: Vec<usize>,
@@ -207,6 +209,8 @@ pub struct Forms<C> {
     traces: usize,
     plans: usize,
     observer: Option<Arc<dyn Observer>>,
+    /// The device's budget when the present call began. Another thread may change it meanwhile.
+    budget: Option<usize>,
     /// A segment has failed. The function ends the failed step before its next update.
     pub(super) owes_mark: bool,
 }
@@ -222,6 +226,7 @@ impl<C: VersionedCell> Forms<C> {
             traces: 0,
             plans: 0,
             observer: None,
+            budget: None,
             owes_mark: false,
         }
     }
@@ -260,13 +265,25 @@ impl<C: VersionedCell> Forms<C> {
     /// The form for these inputs and sizes.
     pub(super) fn find(&self, x: &[&Handle], sizes: &[usize]) -> Option<usize> {
         let same = |e: &Form<C>| e.facts.iter().zip(x).all(|(f, t)| f.same_type(t.fact()));
-        let fits = |e: &Form<C>| e.facts.len() == x.len() && e.sizes() == sizes && same(e);
+        let is_of_budget = |e: &Form<C>| self.options.memory_budget.is_some() || e.planned_for == self.budget;
+        let fits = |e: &Form<C>| e.facts.len() == x.len() && e.sizes() == sizes && same(e) && is_of_budget(e);
         self.entries.iter().rposition(|e| fits(e) && e.guards.iter().all(|g| g()))
     }
 
-    /// Moves the form for these inputs and sizes to the end, and makes it if there is none. Errors: those of the trace,
-    /// the passes and the plan.
-    pub fn ready(&mut self, f: &mut impl Function<Cell = C>, x: &[&Handle], sizes: &[usize]) -> Result<()> {
+    /// A call begins: it finds and makes forms for the budget that the device has now.
+    pub(super) fn begin_call(&mut self) {
+        self.budget = self.device.budget_bytes();
+    }
+
+    /// Moves the form for these inputs to the end, for a session, and makes it if there is none. Errors: those of the
+    /// trace, the passes and the plan.
+    pub fn ready(&mut self, f: &mut impl Function<Cell = C>, x: &[&Handle]) -> Result<()> {
+        self.begin_call();
+        self.ready_for(f, x, &[])
+    }
+
+    /// As [`Forms::ready`], for sizes that earlier segments found.
+    pub(super) fn ready_for(&mut self, f: &mut impl Function<Cell = C>, x: &[&Handle], sizes: &[usize]) -> Result<()> {
         match self.find(x, sizes) {
             Some(at) if at + 1 == self.entries.len() => {}
             Some(at) => {
@@ -285,8 +302,8 @@ impl<C: VersionedCell> Forms<C> {
                     None => trace(&facts, sizes)?,
                 };
                 let e = match traced.cuts.is_empty() && sizes.is_empty() {
-                    true => self.form(facts, traced, Beside::default())?,
-                    false => self.segment(x, facts, sizes, traced)?,
+                    true => self.form(x, traced, Beside::default())?,
+                    false => self.segment(x, sizes, traced)?,
                 };
                 self.entries.push(e);
             }
@@ -301,7 +318,7 @@ impl<C: VersionedCell> Forms<C> {
     }
 
     /// Makes a form of a trace.
-    pub(super) fn form(&mut self, facts: Vec<Fact>, traced: FunctionTrace<C>, beside: Beside) -> Result<Form<C>> {
+    pub(super) fn form(&mut self, x: &[&Handle], traced: FunctionTrace<C>, beside: Beside) -> Result<Form<C>> {
         self.plans += 1;
         let FunctionTrace {
             mut graph,
@@ -315,16 +332,12 @@ impl<C: VersionedCell> Forms<C> {
             ..
         } = traced;
         let mut guards: Vec<Guard> = vec![Box::new(move || shared.iter().all(|g| g()))];
-        if self.options.memory_budget.is_none() {
-            // the form is planned for the budget in force
-            let (device, budget) = (self.device.downgrade(), self.device.budget_bytes());
-            guards.push(Box::new(move || device.upgrade().is_some_and(|d| d.budget_bytes() == budget)));
-        }
         let outputs = graph.outputs().len();
         if self.options.freeze {
             (graph, states) = frozen(&graph, states, &mut guards)?;
         }
-        let cx = CompileCx { beside, ..CompileCx::on(&self.device, &self.options)? };
+        let own: Vec<Handle> = states.iter().filter_map(|s| s.version().ok()).collect();
+        let cx = CompileCx { beside, ..CompileCx::on(&self.device, &self.options, x, &own)? };
         let compiled = CompiledGraph::new(graph, &cx, &self.options)?;
         compiled.observe(self.observer.clone());
         let address = |i: &usize| match &states[*i] {
@@ -335,7 +348,8 @@ impl<C: VersionedCell> Forms<C> {
         order.sort_by_key(address);
         Ok(Form {
             replaces: replaces(compiled.executable().updates(), outputs)?,
-            facts,
+            facts: facts(x),
+            planned_for: self.budget,
             compiled,
             states,
             order,
@@ -366,13 +380,6 @@ fn replaces(updates: &[(usize, usize)], outputs: usize) -> Result<SmallVec<[Opti
 /// The types of inputs.
 pub(super) fn facts(x: &[&Handle]) -> Vec<Fact> {
     x.iter().map(|h| Fact::new(h.fact().dtype, h.fact().shape.clone())).collect()
-}
-
-impl<C> Form<C> {
-    /// The facts and the segment of a form that is made again.
-    pub(super) fn into_segment(self) -> (Vec<Fact>, Option<Segment<C>>) {
-        (self.facts, self.segment)
-    }
 }
 
 pub(super) fn nothing() -> Error {

@@ -42,17 +42,18 @@ pub struct CompileCx {
 }
 
 impl CompileCx {
-    /// For runs on `device`. Errors: those of [`RunBudget::on`].
-    pub fn on(device: &Device, options: &CompileOptions) -> Result<CompileCx> {
+    /// For runs on `device`, of a graph whose first inputs and states are, by now, these. Errors: those of
+    /// [`RunBudget::on`].
+    pub fn on(device: &Device, options: &CompileOptions, x: &[&Handle], states: &[Handle]) -> Result<CompileCx> {
         let (threads, spill) = (device.options().threads, device.options().spill.clone());
-        let budget = RunBudget::on(device, options)?;
+        let budget = RunBudget::on(device, options, x, states)?;
         let kernels = device.kernels().clone();
         Ok(CompileCx { kernels, threads, spill, budget, beside: Beside::default(), plan_seconds: None, shared: None })
     }
 
     /// For sessions, which need no device: with `threads` threads, and the budget of the options.
     pub fn alone(threads: usize, options: &CompileOptions) -> CompileCx {
-        let budget = options.memory_budget.map(|bytes| RunBudget { bytes, fixed_bytes: 0 });
+        let budget = options.memory_budget.map(|bytes| RunBudget { bytes, held: None });
         let kernels = Arc::new(HostKernels::new(HOST, threads));
         CompileCx { kernels, threads, spill: None, budget, beside: Beside::default(), plan_seconds: None, shared: None }
     }

@@ -35,7 +35,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-pub use budget::{Beside, RunBudget};
+pub use budget::{Beside, Held, RunBudget};
 pub use forms::{Form, Forms, Launched};
 pub use freeze::freeze;
 pub use function::{AfterRun, Function, FunctionTrace, State, VersionedCell};

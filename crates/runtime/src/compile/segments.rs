@@ -15,10 +15,10 @@
 use std::sync::Arc;
 
 use remat_graph::ir::{Graph, ValueId};
-use remat_types::{CallSite, Error, ErrorKind, Fact, Result, SmallVec};
+use remat_types::{CallSite, Error, ErrorKind, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
-use super::forms::{facts, nothing};
+use super::forms::nothing;
 use super::{Beside, Form, Forms, Function, FunctionTrace, State, VersionedCell};
 use crate::eager::trace::{self, GraphBreak};
 use crate::eager::{Channel, Handle, TensorId};
@@ -218,9 +218,27 @@ impl<C: VersionedCell> Forms<C> {
         run: &mut SegmentRun,
         site: CallSite,
     ) -> Result<()> {
+        self.begin_call();
         let channel = self.device.channel();
+        let told = channel.failures_told();
+        let reached = self.reach_last(f, &channel, x, run, site);
+        if reached.is_err() && !run.drawn.is_empty() && channel.failures_told() == told {
+            // what the segments before have drawn is drawn again when the step is repeated
+            channel.note_failed_call();
+        }
+        reached
+    }
+
+    fn reach_last(
+        &mut self,
+        f: &mut impl Function<Cell = C>,
+        channel: &Channel,
+        x: &[&Handle],
+        run: &mut SegmentRun,
+        site: CallSite,
+    ) -> Result<()> {
         loop {
-            self.ready(f, x, &run.sizes)?;
+            self.ready_for(f, x, &run.sizes)?;
             self.hand_over(&*f, x, run, site)?;
             let entry = self.entries.last_mut().ok_or_else(nothing)?;
             if entry.segment.as_ref().is_none_or(|p| p.end().is_none()) {
@@ -230,7 +248,7 @@ impl<C: VersionedCell> Forms<C> {
                 return Ok(());
             }
             entry.before_run();
-            match entry.run_segment(&*f, &channel, x, run, site) {
+            match entry.run_segment(&*f, channel, x, run, site) {
                 Ok(size) => run.sizes.push(size),
                 Err(e) => {
                     self.owes_mark = true;
@@ -241,13 +259,7 @@ impl<C: VersionedCell> Forms<C> {
     }
 
     /// The form of a segment. It takes values from earlier segments, or recomputes them if only that fits the budget.
-    pub(super) fn segment(
-        &mut self,
-        x: &[&Handle],
-        facts: Vec<Fact>,
-        sizes: &[usize],
-        trace: FunctionTrace<C>,
-    ) -> Result<Form<C>> {
+    pub(super) fn segment(&mut self, x: &[&Handle], sizes: &[usize], trace: FunctionTrace<C>) -> Result<Form<C>> {
         let known = sizes.len();
         if let Some(before) = known.checked_sub(1) {
             let first = self.find(x, &sizes[..before]).and_then(|at| self.entries[at].segment.as_ref());
@@ -259,7 +271,7 @@ impl<C: VersionedCell> Forms<C> {
         let takes = trace.takes(known, &[]);
         let segment = Segment { trace, sizes: sizes.to_vec(), takes, gives: Vec::new(), beside_bytes: 0 };
         let waits = self.waiting_bytes(x, &segment)?;
-        self.segment_form(facts, Segment { beside_bytes: waits, ..segment })
+        self.segment_form(x, Segment { beside_bytes: waits, ..segment })
     }
 
     /// Bytes of values that earlier segments give and this segment does not take. They wait for later segments while it
@@ -279,12 +291,12 @@ impl<C: VersionedCell> Forms<C> {
     }
 
     /// Plans a segment. If it does not fit the budget with the values that it takes, it takes none.
-    fn segment_form(&mut self, facts: Vec<Fact>, segment: Segment<C>) -> Result<Form<C>> {
-        let made = self.planned(facts.clone(), &segment);
+    fn segment_form(&mut self, x: &[&Handle], segment: Segment<C>) -> Result<Form<C>> {
+        let made = self.planned(x, &segment);
         let (mut entry, segment) = match made {
             Err(e) if e.kind() == ErrorKind::Budget && !segment.takes.is_empty() => {
                 let segment = Segment { takes: Vec::new(), ..segment };
-                (self.planned(facts, &segment)?, segment)
+                (self.planned(x, &segment)?, segment)
             }
             made => (made?, segment),
         };
@@ -292,7 +304,7 @@ impl<C: VersionedCell> Forms<C> {
         Ok(entry)
     }
 
-    fn planned(&mut self, facts: Vec<Fact>, segment: &Segment<C>) -> Result<Form<C>> {
+    fn planned(&mut self, x: &[&Handle], segment: &Segment<C>) -> Result<Form<C>> {
         let t = &segment.trace;
         let names: Vec<String> = (0..segment.gives.len()).map(|i| format!("given{i}")).collect();
         let own = t.graph.outputs().iter().map(|o| (&*o.name, o.value));
@@ -304,7 +316,7 @@ impl<C: VersionedCell> Forms<C> {
         // the end of a step and the actions after a run belong to the last segment
         let is_last = segment.end().is_none();
         let after = if is_last { t.after.clone() } else { Arc::default() };
-        self.form(facts, FunctionTrace { graph, marks_step: t.marks_step && is_last, after, ..t.clone() }, beside)
+        self.form(x, FunctionTrace { graph, marks_step: t.marks_step && is_last, after, ..t.clone() }, beside)
     }
 
     /// Makes sure that earlier segments of this call have given the values that the last form takes. Segments that have
@@ -322,8 +334,8 @@ impl<C: VersionedCell> Forms<C> {
         }
         match self.wanted(x, run).and_then(|wanted| self.made_again(x, wanted)) {
             Err(e) if e.kind() == ErrorKind::Budget => {
-                let Some((facts, Some(segment))) = self.entries.pop().map(Form::into_segment) else { return Err(e) };
-                let alone = self.segment_form(facts, Segment { takes: Vec::new(), ..segment })?;
+                let Some(segment) = self.entries.pop().and_then(|form| form.segment) else { return Err(e) };
+                let alone = self.segment_form(x, Segment { takes: Vec::new(), ..segment })?;
                 self.entries.push(alone);
                 Ok(())
             }
@@ -384,7 +396,7 @@ impl<C: VersionedCell> Forms<C> {
             let (trace, sizes) = (segment.trace.clone(), segment.sizes.clone());
             let (gives, takes, beside_bytes) = (w.gives.clone(), w.takes.clone(), w.beside_bytes);
             let segment = Segment { trace, sizes, takes, gives, beside_bytes };
-            let mut made = self.planned(facts(x), &segment)?;
+            let mut made = self.planned(x, &segment)?;
             made.segment = Some(segment);
             self.entries[w.at] = made;
         }

@@ -159,7 +159,8 @@ fn a_run_follows_a_plan_for_the_room_that_the_budget_of_the_device_leaves() {
             .and_then(|b| Device::with_backend(b, DeviceOptions::default()))
             .expect("opens"),
     ] {
-        let cx = CompileCx { plan_seconds: Some(0.2), ..CompileCx::on(&device, &options(None)).expect("open") };
+        let cx =
+            CompileCx { plan_seconds: Some(0.2), ..CompileCx::on(&device, &options(None), &[], &[]).expect("open") };
         let c = CompiledGraph::new(frozen_graph(), &cx, &options(None)).expect("compiles");
         let channel = device.channel();
         let run = || {
@@ -228,7 +229,7 @@ fn a_graph_is_compiled_for_the_kernels_that_its_device_has() {
             .and_then(|b| Device::with_backend(b, DeviceOptions { threads: 1, ..DeviceOptions::default() }))
             .expect("opens");
         let options = CompileOptions::default();
-        let cx = CompileCx::on(&d, &options).expect("no budget");
+        let cx = CompileCx::on(&d, &options, &[], &[]).expect("no budget");
         let compiled = CompiledGraph::new(graph(), &cx, &options).expect("compiles");
         let nodes = compiled.executable().graph().nodes();
         let fused = nodes.iter().filter(|n| n.op.label().starts_with("fused")).count();
@@ -282,7 +283,7 @@ fn weights_that_do_not_fit_are_read_from_a_file_in_every_run() {
         let cx = CompileCx { spill, ..CompileCx::alone(1, &options) };
         let compiled = CompiledGraph::new(weighty(layers, side), &cx, &options)?;
         let e = compiled.executable().clone();
-        let given = RunBudget { bytes: 0, fixed_bytes: 0 }.beside_workspace(
+        let given = RunBudget { bytes: 0, held: None }.beside_workspace(
             e.graph(),
             Beside::default(),
             true,

@@ -14,6 +14,7 @@ use super::launcher::Call;
 use super::launcher::op_costs::{Found, facts};
 use super::memory::Label;
 use super::memory::table::{Input, Recipe, Slot, Storage, StorageId, StorageView};
+use super::room::is_compiled;
 use super::schedule::Needs;
 use super::worker::Worker;
 use crate::report::Kind;
@@ -86,9 +87,11 @@ impl Worker {
     }
 
     /// True if the outputs are never recomputed. That holds for an op that runs exactly once, and for an update on a device
-    /// whose outcome the host does not know yet: a second run could not know whether the first one was held back.
+    /// whose outcome the host does not know yet: a second run could not know whether the first one was held back. It
+    /// holds for the updates of a compiled function, too: they become state next, all or none. If one of them were
+    /// evicted before that, there might be no room to recompute it, with the others made.
     pub(super) fn makes_leaves(&self, a: &Apply) -> bool {
-        !a.op.repeatable() || (self.are_updates_leaves && !a.fallback.is_empty())
+        !a.op.repeatable() || (!a.fallback.is_empty() && (self.are_updates_leaves || is_compiled(&a.op)))
     }
 
     fn apply_if_canonical(&mut self, a: &mut Apply) -> std::result::Result<(), OpFailure> {

@@ -155,10 +155,20 @@ impl Channel {
         let value = self.ask(|reply| Command::Fetch { id: h.id(), reply });
         if value.is_err() && self.shared.failures.told() == told {
             // the read itself failed, in the step of its request
-            let moment = self.moment();
-            self.shared.failures.note_told(moment.caller, moment.step);
+            self.note_failed_call();
         }
         value
+    }
+
+    /// How many failures were reported.
+    pub(crate) fn failures_told(&self) -> u64 {
+        self.shared.failures.told()
+    }
+
+    /// A call of this thread reports an error of its own, which fails the present step.
+    pub(crate) fn note_failed_call(&self) {
+        let moment = self.moment();
+        self.shared.failures.note_told(moment.caller, moment.step);
     }
 
     /// Waits until the tensor's bytes exist. Errors as [`Channel::value`].

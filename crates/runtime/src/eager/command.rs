@@ -144,6 +144,11 @@ pub(crate) enum Command {
     Stats {
         reply: Reply<Stats>,
     },
+    /// The bytes of these tensors, and of all that cannot be recomputed.
+    Held {
+        ids: Vec<TensorId>,
+        reply: Reply<usize>,
+    },
     Report {
         reply: Reply<MemoryReport>,
     },
@@ -195,7 +200,7 @@ impl Command {
             Command::Charge { reply, .. } => no(reply, e),
             Command::Stats { reply } => no(reply, e),
             Command::Report { reply } => no(reply, e),
-            Command::EvictAll { reply } => no(reply, e),
+            Command::EvictAll { reply } | Command::Held { reply, .. } => no(reply, e),
             Command::StopTrace { reply } => no(reply, e),
             Command::StopRecording { reply } => no(reply, e),
             Command::Put(_)

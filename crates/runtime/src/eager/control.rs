@@ -8,6 +8,7 @@ use remat_types::Result;
 use super::channel::Channel;
 use super::command::Command;
 use super::device::{GiveWay, HostReservation};
+use super::handle::TensorId;
 use super::simulation::CommandStream;
 use crate::profile::{Trace, TraceSink};
 use crate::report::{MemoryReport, Stats};
@@ -40,6 +41,11 @@ impl Channel {
     /// The device's counters, after everything queued so far.
     pub fn stats(&self) -> Result<Stats> {
         self.ask(|reply| Command::Stats { reply })
+    }
+
+    /// The bytes of these tensors together with all that cannot be recomputed, after everything queued so far.
+    pub(crate) fn held_bytes(&self, ids: Vec<TensorId>) -> Result<usize> {
+        self.ask(|reply| Command::Held { ids, reply })
     }
 
     /// The report of bytes and times, after everything queued so far.

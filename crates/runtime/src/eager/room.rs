@@ -9,8 +9,15 @@ use remat_ops::OpRef;
 use remat_types::Result;
 
 use super::command::Apply;
+use super::handle::TensorId;
+use super::memory::table::Input;
 use super::worker::Worker;
 use crate::executable::Executable;
+
+/// True for a compiled graph.
+pub(super) fn is_compiled(op: &OpRef) -> bool {
+    op.as_any().is::<Executable>()
+}
 
 impl Worker {
     /// Before a run of a compiled graph: replaces its op by one whose workspace fits beside everything else, if there
@@ -39,6 +46,12 @@ impl Worker {
         let beside = needs.beside - self.alignment().pad(a.workspace_bytes);
         let fixed = self.table.fixed_bytes().saturating_sub(self.staging_bytes());
         Some(self.memory.arena().capacity().saturating_sub(fixed + self.evictable_bytes(&needs.x) + beside))
+    }
+
+    /// The bytes of these tensors, and of all that cannot be recomputed.
+    pub(super) fn held_bytes(&self, ids: &[TensorId]) -> usize {
+        let x: Vec<Input> = ids.iter().filter_map(|id| self.table.kept(id).cloned()).collect();
+        self.table.fixed_bytes() + self.evictable_bytes(&x)
     }
 
     /// The least workspace with which a refused command could run, as far as it is known.

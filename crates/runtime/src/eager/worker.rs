@@ -249,6 +249,7 @@ impl Worker {
                 self.destroy(id);
             }
             Command::Stats { reply } => reply.send(Ok(self.stats())),
+            Command::Held { ids, reply } => reply.send(Ok(self.held_bytes(&ids))),
             Command::Report { reply } => reply.send(Ok(self.report())),
             Command::Verify { reply } => reply.send(self.verify()),
             Command::ResetPeak => self.reset_peak(),

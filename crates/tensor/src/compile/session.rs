@@ -73,7 +73,7 @@ impl<F: FnMut(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     #[track_caller]
     pub fn session_with(&mut self, x: &[&Tensor], options: &SessionOptions, parts: &[Vec<usize>]) -> Result<Session> {
         let site = CallSite::here();
-        self.forms.ready(&mut self.f, &handles(x), &[]).map_err(|e| e.with_call_site(site))?;
+        self.forms.ready(&mut self.f, &handles(x)).map_err(|e| e.with_call_site(site))?;
         self.forms.trim();
         let form = self.forms.last()?;
         let session = form.check_session();

@@ -16,8 +16,11 @@ use super::model::Model;
 
 /// Beyond this many units the states cannot be few.
 pub(super) const MOST_UNITS: usize = 32;
-/// States that are expanded before the exact way is given up: about a tenth of a second.
+/// States that are expanded before the exact way is given up.
 const MOST_STATES: usize = 60_000;
+/// Steps from one state to another that are looked at before it is given up: a few tenths of a second. A state may have
+/// thousands, where many storages could go.
+const MOST_STEPS: usize = 3_000_000;
 /// Sets to let go of that are tried for one step.
 const MOST_SETS: usize = 2000;
 
@@ -40,7 +43,8 @@ pub(super) fn solve(m: &Model, budget: u64) -> Option<Vec<u32>> {
     if has_fetches || m.units.len() > MOST_UNITS || m.storages.len() > 64 {
         return None;
     }
-    Search { m, room: budget.checked_sub(m.given_bytes)?, reached: FxHashMap::default(), open: BinaryHeap::new() }.run()
+    let room = budget.checked_sub(m.given_bytes)?;
+    Search { m, room, reached: FxHashMap::default(), open: BinaryHeap::new(), steps: 0 }.run()
 }
 
 struct Search<'m> {
@@ -49,6 +53,7 @@ struct Search<'m> {
     reached: FxHashMap<Place, Reached>,
     /// By estimated total time.
     open: BinaryHeap<Reverse<(u64, Place)>>,
+    steps: usize,
 }
 
 impl Search<'_> {
@@ -66,7 +71,7 @@ impl Search<'_> {
                 return Some(self.path(place));
             }
             expanded += 1;
-            if expanded > MOST_STATES {
+            if expanded > MOST_STATES || self.steps > MOST_STEPS {
                 return None;
             }
             for unit in 0..self.m.units.len() as u32 {
@@ -77,6 +82,7 @@ impl Search<'_> {
     }
 
     fn reach(&mut self, place: Place, time_ns: u64, from: Option<(Place, u32)>) {
+        self.steps += 1;
         if self.reached.get(&place).is_some_and(|r| r.time_ns <= time_ns) {
             return;
         }

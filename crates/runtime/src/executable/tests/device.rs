@@ -258,7 +258,7 @@ fn a_function_is_compiled_for_its_device_whose_constants_count() {
         .expect("opens");
     let compile = |bytes: usize, is_device: bool| {
         let o = options(bytes);
-        let cx = if is_device { CompileCx::on(&d, &o)? } else { CompileCx::alone(1, &o) };
+        let cx = if is_device { CompileCx::on(&d, &o, &[], &[])? } else { CompileCx::alone(1, &o) };
         CompiledGraph::new(graph(), &cx, &o)
     };
     let needs = (0..8).find(|k| compile(k * one, false).is_ok()).expect("it fits somewhere");
@@ -305,7 +305,7 @@ fn constants_stay_on_the_device_from_run_to_run() {
     let (d, log) = emulated(EmulatedOptions { max_delay_us: 5, ..EmulatedOptions::default() }, Some(3 * one));
     let options = CompileOptions::default();
     let device = d.device();
-    let cx = CompileCx::on(&device, &options).expect("no budget of its own");
+    let cx = CompileCx::on(&device, &options, &[], &[]).expect("no budget of its own");
     let compiled = CompiledGraph::new(b.finish().expect("valid"), &cx, &options).expect("fits");
     let in_use = || d.stats().expect("open").in_use_bytes;
     for run in 0..3 {
