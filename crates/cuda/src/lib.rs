@@ -4,6 +4,5 @@
 //! machine without them gives an error that says where they were looked for.
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
 pub mod driver;
 pub mod source;

@@ -3,6 +3,7 @@
 //! [`Driver`] is a table of functions ([`DriverTable`]), from the library of the system or from a software device. A [`Context`]
 //! is a device that is in use; streams, events, modules, graphs and memory belong to one and keep it open. The driver's functions
 //! may be called by any thread that has set the context, which every call here does first.
+#![allow(unsafe_code)]
 
 mod compiler;
 mod context;

@@ -15,7 +15,7 @@ const BESIDE: &str = "states, inputs, outputs and what else is on the device";
 pub struct RunBudget {
     /// The most bytes of a run: states, inputs, outputs and all values between them.
     pub bytes: usize,
-    /// What is on the device already; `None` for a run without a device.
+    /// The bytes that are on the device already; `None` for a run without a device.
     pub held: Option<Held>,
 }
 
