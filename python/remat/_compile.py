@@ -15,7 +15,7 @@ from ._errors import NotDifferentiableError, NoValueError
 from ._guards import Guards
 from ._remat import Device, Tensor
 from ._structure import Described, Results, replaced
-from ._support import DTypeLike, default_device, default_generator, size_text
+from ._support import DTypeLike, default_device, default_generator, size_text, whole
 from ._walk import Walk
 
 
@@ -432,6 +432,13 @@ def compile(
     >>> f(remat.ones(2), remat.ones(2))["sum"].tolist(), f.traces
     ([2.0, 2.0], 1)
     """
+    if device is not None and not isinstance(device, Device):
+        raise TypeError(f"device is {device!r}, must be a Device")
+    _remat.budget_bytes(memory_budget)
+    if whole(level, "level", 0) > 3:
+        raise ValueError(f"level {level} is none of 0 to 3")
+    if whole(forms, "forms", 0) == 0:
+        raise ValueError("forms=0 keeps nothing that could be called; it is at least 1")
     options = (memory_budget, level, freeze, half, forms)
     if f is None:
         return lambda g: compile(g, device=device, memory_budget=memory_budget, level=level, freeze=freeze, half=half, forms=forms)

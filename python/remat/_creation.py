@@ -3,7 +3,7 @@ from typing import Any, Optional, Sequence, Union
 
 from . import _functions, _remat
 from ._remat import Device, Generator, Tensor
-from ._support import DTypeLike, Number, ShapeLike, default_device, default_generator, shape_of
+from ._support import DTypeLike, Number, ShapeLike, default_device, default_generator, shape_of, whole
 
 
 def _asarray(data: Any, device: Optional[Device] = None, dtype: Optional[DTypeLike] = None) -> Tensor:
@@ -188,6 +188,8 @@ def eye(n: int, m: Optional[int] = None, k: int = 0, dtype: DTypeLike = "float32
     >>> remat.eye(2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
+    whole(n, "n", 0)
+    whole(n if m is None else m, "m", 0)
     rows = arange(n, device=device).reshape(n, 1)
     columns = arange(n if m is None else m, device=device)
     return (columns - rows == k).astype(dtype)

@@ -111,6 +111,8 @@ def whole(value: Any, name: str, least: int) -> int:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r}, must be a whole number") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}, must be a whole number")
     if not least <= number < 1 << 64:
         raise ValueError(f"{name} is {value!r}, must be a whole number of {least} or more")
     return number

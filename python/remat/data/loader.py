@@ -2,7 +2,7 @@
 import atexit
 import operator
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from .. import _remat
 from .._errors import ArgumentError, DeviceError
@@ -269,9 +269,12 @@ class DataLoader:
         """Goes on from the position of another loader of the same dataset and batch size. The next loop begins there.
 
         A dataset that is iterated over is read up to there and the examples are dropped, unless it has
-        `load_state_dict`. Errors: KeyError for an incomplete state; ArgumentError for a batch past the end of an epoch,
+        `load_state_dict`. Errors: ArgumentError for an incomplete state, for a batch past the end of an epoch,
         and for a state of another batch size, where the number of a batch means other examples.
         """
+        missing = [k for k in ("seed", "epoch", "batch") if k not in state] if isinstance(state, Mapping) else ["a mapping"]
+        if missing:
+            raise ArgumentError(f"the state of a loader lacks {', '.join(missing)}: it is what `state_dict` returned")
         batch_size = state.get("batch_size", self.batch_size)
         if batch_size != self.batch_size:
             raise ArgumentError(f"the state is of a loader with batch_size {batch_size}, this one has {self.batch_size}")

@@ -141,6 +141,8 @@ class Module:
         >>> [name for name, _ in m.named_buffers()]
         ['mean']
         """
+        if not isinstance(name, str) or not name or "." in name:
+            raise ValueError(f"{name!r} is no name of a buffer: a text without dots that is not empty")
         if value is not None and not isinstance(value, Parameter):
             value = Parameter(value, requires_grad=False)
         self._buffers[name] = value

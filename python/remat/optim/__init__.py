@@ -29,6 +29,18 @@ def _named(parameters: Any, start: int = 0) -> List[Tuple[str, Parameter]]:
     return named
 
 
+def _betas(betas: Any) -> Tuple[float, float]:
+    """Both rates of `betas`. Errors: ValueError if they are not two."""
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ValueError(f"betas is {betas!r}, must be two numbers")
+    return betas[0], betas[1]
+
+
+def _both(betas: Any) -> Dict[str, float]:
+    first, second = _betas(betas)
+    return {"beta1": first, "beta2": second}
+
+
 class ParamGroup(Dict[str, Any]):
     """The options of a group of parameters, and the parameters as `params`. Setting an option sets it in the optimiser.
 
@@ -98,7 +110,7 @@ class Optimizer:
         """Options under the library's names."""
         given = dict(given)
         if "betas" in given:
-            given["beta1"], given["beta2"] = given.pop("betas")
+            given["beta1"], given["beta2"] = _betas(given.pop("betas"))
         return given
 
     def _add(self, params: Any, options: Dict[str, Any]) -> None:
@@ -237,7 +249,7 @@ class AdamW(Optimizer):
     ):
         decay = (0.01 if self._decoupled else 0.0) if weight_decay is None else weight_decay
         options = {
-            "lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": decay, "decoupled": self._decoupled,
+            "lr": lr, **_both(betas), "eps": eps, "weight_decay": decay, "decoupled": self._decoupled,
             "amsgrad": amsgrad,
         }
         super().__init__(params, options)
@@ -312,7 +324,7 @@ class SparseAdam(Optimizer):
         self, params: Parameters, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         maximize: bool = False,
     ):
-        super().__init__(params, {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "maximize": maximize})
+        super().__init__(params, {"lr": lr, **_both(betas), "eps": eps, "maximize": maximize})
 
 
 class LBFGS:
