@@ -59,7 +59,9 @@ fn mov<'a>(c: &mut Compiler<'_, 'a>, i: &Instruction<'a>, ty: Ty) -> Answer {
     match &i.operands[..] {
         [Operand::Vector(to), from] => unpack(c, to, from, ty, i.line),
         [to, Operand::Vector(from)] => pack(c, to, from, ty, i.line),
-        [to, Operand::Name(name)] if let Some(Meaning::Place(_)) = c.meaning(name) => address(c, to, name, ty, i.line),
+        [to, Operand::Name(name)] if matches!(c.meaning(name), Some(Meaning::Place(_))) => {
+            address(c, to, name, ty, i.line)
+        }
         _ => match (ty, class_of_type(ty)) {
             (Ty::F32, _) => c.map1(i, |a: f32| a),
             (Ty::F64, _) => c.map1(i, |a: f64| a),
