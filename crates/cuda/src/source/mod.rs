@@ -1,5 +1,6 @@
 //! Sources of kernels in the subset of C++ that NVRTC compiles without headers.
 
+pub mod elementwise;
 pub mod expression;
 
 /// Conversions and exact arithmetic that generated sources use.
