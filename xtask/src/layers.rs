@@ -50,7 +50,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer { private_to: Some("nn"), is_library: false, ..library("derive", &[]) },
     library("nn", &["tensor", "mpi"]),
     library("zoo", &["nn"]),
-    library("remat", &["zoo"]),
+    library("remat", &["zoo", "cuda"]),
     library("digits", &["nn"]),
     library("import", &["tensor"]),
     library("onnx", &["import"]),

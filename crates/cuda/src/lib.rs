@@ -4,5 +4,6 @@
 //! machine without them gives an error that says where they were looked for.
 #![deny(unsafe_code)]
 
+pub mod device;
 pub mod driver;
 pub mod source;

@@ -67,7 +67,7 @@ impl Given {
     /// Numbers from -4 to 4 in steps of an eighth, which all float dtypes have; of a Bool, both.
     fn storage(&self) -> Vec<u8> {
         let number = |i: usize| match self.dtype {
-            DType::Bool => (i % 3 == 0) as u64,
+            DType::Bool => u64::from(i.is_multiple_of(3)),
             DType::F32 => u64::from((((i * 37) % 65) as f32 / 8.0 - 4.0).to_bits()),
             DType::BF16 => u64::from((((i * 29) % 65) as f32 / 8.0 - 4.0).to_bits() >> 16),
             _ => ((i * 31) % 101) as u64,

@@ -36,6 +36,25 @@ impl Code {
             Code::Machine(bytes) | Code::Ptx(bytes) => bytes,
         }
     }
+
+    /// The bytes of each parameter of a kernel, as its PTX declares them (PTX ISA, "Kernel Function Parameters"). `None` for
+    /// machine code, for a kernel that is not there, and for a parameter of another kind than a number.
+    pub(super) fn parameters(&self, kernel: &str) -> Option<Vec<usize>> {
+        let Code::Ptx(text) = self else { return None };
+        let text = std::str::from_utf8(text).ok()?;
+        let declared =
+            text.split(".entry ").skip(1).find_map(|rest| rest.strip_prefix(kernel)?.trim_start().strip_prefix('('))?;
+        let (list, _) = declared.split_once(')')?;
+        let size = |parameter: &str| {
+            let mut words = parameter.split_whitespace().skip_while(|w| *w != ".param").skip(1);
+            let bits: usize = words.next()?.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
+            matches!(bits, 32 | 64).then_some(bits / 8)
+        };
+        match list.trim().is_empty() {
+            true => Some(Vec::new()),
+            false => list.split(',').map(size).collect(),
+        }
+    }
 }
 
 /// A program of the compiler's.

@@ -8,6 +8,7 @@
 mod compiler;
 mod context;
 mod graph;
+mod lane;
 mod memory;
 mod module;
 mod search;
@@ -24,6 +25,7 @@ use remat_types::{Error, ErrorKind, Result};
 pub use compiler::{Code, Compiler};
 pub use context::{Architecture, Context};
 pub use graph::{CaptureError, Run};
+pub use lane::{Kernel, Lane};
 pub use memory::{Arena, Pinned};
 pub use module::{Argument, Function, Grid, Module};
 pub use search::Search;

@@ -7,6 +7,7 @@ use remat_types::{Error, ErrorKind, Result};
 
 use super::compiler::Code;
 use super::context::Context;
+use super::lane::Kernel;
 use super::stream::Stream;
 use super::table::Raw;
 
@@ -29,6 +30,7 @@ pub struct Module(Arc<OwnedModule>);
 struct OwnedModule {
     context: Context,
     raw: Raw,
+    code: Code,
 }
 
 // SAFETY: the driver allows calls on a module from every thread; the pointer is a handle.
@@ -46,7 +48,7 @@ impl Module {
             // SAFETY: the image is machine code, which says its own size, or a text with a zero at its end; there are no options.
             unsafe { (t.load_module)(&mut raw, image, 0, options, values) }
         })?;
-        Ok(Module(Arc::new(OwnedModule { context: context.clone(), raw })))
+        Ok(Module(Arc::new(OwnedModule { context: context.clone(), raw, code: code.clone() })))
     }
 
     /// A kernel by its name. Errors (Device): the module has none of that name.
@@ -59,6 +61,16 @@ impl Module {
             context.call("cuModuleGetFunction", |t| unsafe { (t.function)(&mut raw, self.0.raw, text.as_ptr()) });
         found.map_err(|e| e.context(format!("kernel `{name}`")))?;
         Ok(Function { module: self.clone(), raw, name: name.into() })
+    }
+}
+
+impl Module {
+    /// A kernel by its name, with the parameters that its PTX declares. Errors (Device): as [`Module::function`]; the module is
+    /// machine code, which does not say them.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let function = self.function(name)?;
+        let unknown = || Error::new(ErrorKind::Device, format!("the parameters of kernel `{name}` are not known"));
+        Ok(Kernel { function, parameters: self.0.code.parameters(name).ok_or_else(unknown)? })
     }
 }
 
@@ -167,6 +179,14 @@ impl Function {
 }
 
 impl Argument {
+    /// Its bytes.
+    pub(super) fn size_bytes(&self) -> usize {
+        match self {
+            Argument::U64(_) | Argument::F64(_) => 8,
+            Argument::U32(_) | Argument::F32(_) => 4,
+        }
+    }
+
     /// The place of the value, which the driver only reads.
     fn pointer(&self) -> Raw {
         let place: *const c_void = match self {

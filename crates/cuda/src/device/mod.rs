@@ -1,0 +1,224 @@
+//! A GPU as a device of Remat's: one arena, one stream, kernels that are compiled at their first use.
+
+mod kernels;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use remat_device::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, ProgramLaunch, Progress, StreamId};
+use remat_kernels::scalar::Expression;
+use remat_types::{DType, Error, ErrorKind, HostTensor, Layout, Result, SmallVec};
+use rustc_hash::FxHashMap;
+
+use crate::driver::{self, Arena, Compiler, Context, Driver, Kernel, Lane, Module, State};
+use crate::source::PRELUDE;
+use crate::source::elementwise::{Form, Walk, kernel};
+use kernels::{CudaKernels, expression};
+
+/// Pieces of work whose events are kept.
+const KEPT: usize = 1024;
+
+/// A device on a driver. Without a budget its arena grows by mapping memory.
+pub struct Cuda {
+    name: String,
+    context: Context,
+    lane: Lane,
+    arena: Arena,
+    compiler: Compiler,
+    kernels: Arc<CudaKernels>,
+    compiled: FxHashMap<(Expression, Form), Kernel>,
+    /// The number of the last piece of work.
+    last: u64,
+    /// The last pieces of work.
+    queued: VecDeque<Work>,
+    /// Events that can be recorded anew.
+    free: Vec<driver::Event>,
+    start: Instant,
+}
+
+/// A piece of work.
+struct Work {
+    seq: u64,
+    /// The beginning of a launch.
+    begin: Option<driver::Event>,
+    end: driver::Event,
+}
+
+impl Cuda {
+    /// The device of an ordinal. Errors (Device): those of [`Driver::context`]; the driver cannot map memory.
+    pub fn open(driver: &Driver, compiler: Compiler, ordinal: usize) -> Result<Cuda> {
+        let context = driver.context(ordinal)?;
+        let name = format!("cuda:{ordinal}");
+        Ok(Cuda {
+            kernels: Arc::new(CudaKernels::new(name.clone())),
+            lane: Lane::new(&context)?,
+            arena: Arena::growing(&context)?,
+            name,
+            context,
+            compiler,
+            compiled: FxHashMap::default(),
+            last: 0,
+            queued: VecDeque::new(),
+            free: Vec::new(),
+            start: Instant::now(),
+        })
+    }
+
+    fn event(&mut self) -> Result<driver::Event> {
+        self.free.pop().map_or_else(|| driver::Event::new(&self.context, true), Ok)
+    }
+
+    /// Ends a piece of work.
+    fn queued(&mut self, begin: Option<driver::Event>) -> Result<Event> {
+        let end = self.event()?;
+        end.record(self.lane.stream())?;
+        self.last += 1;
+        self.queued.push_back(Work { seq: self.last, begin, end });
+        if self.queued.len() > KEPT
+            && let Some(oldest) = self.queued.pop_front()
+        {
+            oldest.end.synchronize()?;
+            self.free.extend(oldest.begin.into_iter().chain([oldest.end]));
+        }
+        Ok(Event { stream: StreamId(0), seq: self.last })
+    }
+
+    fn work(&self, event: Event) -> Option<&Work> {
+        let first = self.queued.front()?.seq;
+        self.queued.get(usize::try_from(event.seq.checked_sub(first)?).ok()?)
+    }
+
+    /// The kernel of a function, which is compiled at its first use.
+    fn kernel(&mut self, e: Expression, form: Form) -> Result<Kernel> {
+        let key = (e, form);
+        if let Some(known) = self.compiled.get(&key) {
+            return Ok(known.clone());
+        }
+        let source = PRELUDE.to_owned() + &kernel("elementwise", &key.0, &key.1)?;
+        let code = self.compiler.ptx("elementwise.cu", &source, self.context.architecture())?;
+        let made = Module::load(&self.context, &code)?.kernel("elementwise")?;
+        self.compiled.insert(key, made.clone());
+        Ok(made)
+    }
+
+    fn queue_launch(&mut self, l: &Launch<'_>) -> Result<()> {
+        let dtypes: SmallVec<[DType; 8]> = l.x.iter().map(|x| x.dtype).collect();
+        let lacking = || Error::new(ErrorKind::Device, format!("device {} has no kernel for it", self.name));
+        let e = expression(&**l.op, &dtypes).ok_or_else(lacking)?;
+        let shape =
+            l.y.first().map(|y| y.shape).ok_or_else(|| Error::new(ErrorKind::Internal, "a launch without outputs"))?;
+        let layouts: SmallVec<[&Layout; 8]> = l.x.iter().map(|x| x.layout).collect();
+        let walk = Walk::new(shape, &layouts)?;
+        let Some(grid) = walk.grid() else { return Ok(()) };
+        let kernel = self.kernel(e, walk.form())?;
+        let base = self.arena.base();
+        let y: SmallVec<[u64; 4]> = l.y.iter().map(|y| base + y.at as u64).collect();
+        let first = |x: &Buffer<'_>| base + (x.at + x.layout.offset() * x.dtype.size_bytes()) as u64;
+        let x: SmallVec<[u64; 8]> = l.x.iter().map(first).collect();
+        self.lane.launch(&kernel, grid, &walk.arguments(0, &y, &x))
+    }
+}
+
+impl Backend for Cuda {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    fn shares_host_memory(&self) -> bool {
+        false
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn kernels(&self) -> Arc<dyn KernelSet> {
+        self.kernels.clone()
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Result<()> {
+        self.arena.grow_to(bytes)
+    }
+
+    fn release(&mut self, _from: usize, _to: usize) {}
+
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
+        let located = |e: Error| e.with_op(launch.op.label()).with_call_site(launch.site);
+        let begin = self.event()?;
+        begin.record(self.lane.stream())?;
+        self.queue_launch(launch).map_err(located)?;
+        self.queued(Some(begin))
+    }
+
+    fn run(&mut self, program: &ProgramLaunch<'_, '_>) -> Result<Event> {
+        self.launch(program.launch)
+    }
+
+    fn launch_time(&mut self, event: Event) -> LaunchTime {
+        let Some(Work { begin: Some(begin), end, .. }) = self.work(event) else { return LaunchTime::Unknown };
+        match end.state() {
+            Ok(State::Ahead) => LaunchTime::Pending,
+            Ok(State::Reached) => begin.nanoseconds_to(end).map_or(LaunchTime::Unknown, LaunchTime::Measured),
+            Err(_) => LaunchTime::Unknown,
+        }
+    }
+
+    fn upload(&mut self, _stream: StreamId, at: usize, data: &HostTensor) -> Result<Event> {
+        self.lane.upload(&self.arena, at, data.bytes())?;
+        self.queued(None)
+    }
+
+    fn download(&mut self, x: &Buffer<'_>, _after: &[Event]) -> Result<HostTensor> {
+        let bytes = self.lane.download(&self.arena, x.at, x.bytes)?;
+        HostTensor::gather(x.dtype, x.layout, &bytes)
+    }
+
+    fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<Event> {
+        self.lane.shift(&self.arena, from, to, bytes)?;
+        self.queued(None)
+    }
+
+    fn wait(&mut self, _stream: StreamId, _event: Event) {}
+
+    fn gate(&mut self, _stream: StreamId, _after: &[Event], _marks: &[Event]) -> Result<Event> {
+        self.queued(None)
+    }
+
+    fn restore(&mut self, _stream: StreamId, _event: Event, _from: usize, _to: usize, _bytes: usize) -> Result<Event> {
+        self.queued(None)
+    }
+
+    fn poll(&mut self, event: Event) -> Progress {
+        match self.work(event).map(|w| w.end.state()) {
+            None | Some(Ok(State::Reached)) => Progress::Reached,
+            Some(Ok(State::Ahead)) => Progress::Pending,
+            Some(Err(_)) => Progress::Failed,
+        }
+    }
+
+    fn synchronize(&mut self, event: Event) -> Result<()> {
+        self.work(event).map_or(Ok(()), |w| w.end.synchronize())
+    }
+
+    fn synchronize_all(&mut self) -> Result<()> {
+        self.lane.stream().synchronize()
+    }
+
+    fn failed_after(&mut self, _marks: &[Event]) -> Option<Error> {
+        self.lane.stream().synchronize().err()
+    }
+
+    fn wait_idle(&mut self) {
+        // the failure stays, and the next call tells it
+        let _ = self.lane.stream().synchronize();
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
