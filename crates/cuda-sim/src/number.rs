@@ -206,7 +206,9 @@ pub(crate) fn add_directed(a: f64, b: f64, mode: Rounding) -> f64 {
 
 /// The NaN of single-precision instructions, `0x7fffffff`, in the place of any NaN (PTX ISA 8.7, section 9.7.3).
 pub(crate) fn canonical(x: f32) -> f32 {
-    if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x }
+    // by bits: a compiler may take one NaN for another
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits })
 }
 
 /// `a b + c` for the lanes of a row, rounded once.
