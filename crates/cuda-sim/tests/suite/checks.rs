@@ -1,8 +1,6 @@
 //! Planted faults: each check finds its own, in all orders of blocks, and names the place.
 
-mod common;
-
-use common::{HEAD, params, run_with, shape};
+use crate::common::{HEAD, params, run_with, shape};
 use remat_cuda_sim::{Checks, ExecOptions, Fault, FaultKind, LaunchShape, Memory, Program};
 
 /// A kernel `k(x)` over 64 words that hold their number.

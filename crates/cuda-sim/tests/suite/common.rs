@@ -1,10 +1,8 @@
 //! Kernels of one instruction, and launches in one line.
-// each test program uses a part of it
-#![allow(dead_code, unreachable_pub)]
 
 use remat_cuda_sim::{ExecOptions, Fault, LaunchShape, Memory, Program, launch};
 
-pub const HEAD: &str = ".version 8.8\n.target sm_90\n.address_size 64\n";
+pub(crate) const HEAD: &str = ".version 8.8\n.target sm_90\n.address_size 64\n";
 
 const REGISTERS: &str = "
 .reg .b64 %in, %out, %at, %A, %B, %C, %D, %E;
@@ -32,7 +30,7 @@ mov.u16 %hd, 0;
 
 /// The PTX of a kernel `k(in, out)` whose lanes have operands in `%a`, `%b`, `%c` (32 bits), `%A`, `%B`, `%C` (64 bits) and
 /// `%ha`, `%hb`, `%hc` (16 bits), and leave a result in `result`.
-pub fn kernel(body: &str, result: &str) -> String {
+pub(crate) fn kernel(body: &str, result: &str) -> String {
     let widen = match result {
         "%D" => "",
         "%d" => "cvt.u64.u32 %D, %d;",
@@ -47,7 +45,7 @@ pub fn kernel(body: &str, result: &str) -> String {
 }
 
 /// The results of a body for rows of operands, one lane each.
-pub fn evaluate(body: &str, result: &str, rows: &[[u64; 3]]) -> Vec<u64> {
+pub(crate) fn evaluate(body: &str, result: &str, rows: &[[u64; 3]]) -> Vec<u64> {
     let text = kernel(body, result);
     let program = Program::load(&text).unwrap_or_else(|e| panic!("{e}"));
     let mut memory = Memory::new();
@@ -62,7 +60,7 @@ pub fn evaluate(body: &str, result: &str, rows: &[[u64; 3]]) -> Vec<u64> {
 }
 
 /// Asserts a result for each row of operands.
-pub fn check(body: &str, result: &str, table: &[([u64; 3], u64)]) {
+pub(crate) fn check(body: &str, result: &str, table: &[([u64; 3], u64)]) {
     let rows: Vec<[u64; 3]> = table.iter().map(|row| row.0).collect();
     for (row, got) in table.iter().zip(evaluate(body, result, &rows)) {
         assert_eq!(got, row.1, "{body} of {:x?}: got {got:#x}, expected {:#x}", row.0, row.1);
@@ -70,22 +68,22 @@ pub fn check(body: &str, result: &str, table: &[([u64; 3], u64)]) {
 }
 
 /// The message of a text that must be refused.
-pub fn refusal(text: &str) -> String {
+pub(crate) fn refusal(text: &str) -> String {
     match Program::load(text) {
         Ok(_) => panic!("this was loaded:\n{text}"),
         Err(e) => e.to_string(),
     }
 }
 
-pub fn params(words: &[u64]) -> Vec<u8> {
+pub(crate) fn params(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-pub fn shape(blocks: u32, threads: u32) -> LaunchShape {
+pub(crate) fn shape(blocks: u32, threads: u32) -> LaunchShape {
     LaunchShape { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared_bytes: 0 }
 }
 
-pub fn run(
+pub(crate) fn run(
     memory: &mut Memory,
     program: &Program,
     kernel: &str,
@@ -95,7 +93,7 @@ pub fn run(
     run_with(memory, program, kernel, shape, params, &ExecOptions { threads: 2, seed: 3, ..ExecOptions::default() })
 }
 
-pub fn run_with(
+pub(crate) fn run_with(
     memory: &mut Memory,
     program: &Program,
     kernel: &str,
@@ -116,13 +114,13 @@ pub fn run_with(
     launch(memory, program.kernel(kernel).unwrap(), &variables, shape, params, options).map(|_| ())
 }
 
-pub fn f32s(memory: &Memory, at: u64, count: usize) -> Vec<f32> {
+pub(crate) fn f32s(memory: &Memory, at: u64, count: usize) -> Vec<f32> {
     let mut bytes = vec![0; 4 * count];
     memory.read(at, &mut bytes).unwrap_or_else(|e| panic!("{e}"));
     bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
 }
 
-pub fn put_f32s(memory: &mut Memory, values: &[f32]) -> u64 {
+pub(crate) fn put_f32s(memory: &mut Memory, values: &[f32]) -> u64 {
     let at = memory.allocate(4 * values.len() as u64);
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     memory.write(at, &bytes).unwrap();
@@ -130,7 +128,7 @@ pub fn put_f32s(memory: &mut Memory, values: &[f32]) -> u64 {
 }
 
 /// Values between -2 and 2, the same in each run.
-pub fn values(count: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn values(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     (0..count)
         .map(|_| {

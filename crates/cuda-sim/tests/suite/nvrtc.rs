@@ -3,12 +3,10 @@
 //!
 //! NVRTC opens `libcuda.so.1` if there is one, and crashes on one without `cuGetExportTable`. Nothing here provides one.
 
-mod common;
-
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
-use common::{f32s, params, put_f32s, run, shape, values};
+use crate::common::{f32s, params, put_f32s, run, shape, values};
 use libloading::{Library, Symbol};
 use remat_cuda_sim::{Memory, Program};
 

@@ -1,7 +1,5 @@
 //! Each class of instructions at the values where they differ: ends of ranges, zeros, infinities, NaN, subnormal numbers.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod convert;
 mod float;
 mod half;

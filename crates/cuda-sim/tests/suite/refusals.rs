@@ -1,8 +1,6 @@
 //! Text that must not be loaded, with the line and the reason; and text that is cut or hostile, which must not panic.
 
-mod common;
-
-use common::{HEAD, kernel, refusal};
+use crate::common::{HEAD, kernel, refusal};
 use remat_cuda_sim::Program;
 
 /// Asserts that a body is refused at its own line.
@@ -121,7 +119,7 @@ fn recursion_and_bad_calls_are_refused() {
 
 #[test]
 fn every_prefix_and_every_missing_line_is_an_error_or_loads() {
-    for text in [include_str!("../fixtures/features.ptx"), include_str!("../fixtures/mma.ptx")] {
+    for text in [include_str!("../../fixtures/features.ptx"), include_str!("../../fixtures/mma.ptx")] {
         for end in (0..text.len()).step_by(7) {
             let _ = Program::load(&text[..end]);
         }

@@ -1,10 +1,8 @@
 //! The driver's side: streams, events, graphs, pinned memory, and the errors that surface late.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
-use common::{HEAD, params, refusal, shape};
+use crate::common::{HEAD, params, refusal, shape};
 use remat_cuda_sim::{Device, DeviceOptions, ErrorCode, Event, FaultKind, Function, Stream};
 
 /// `scale(x, y, n)`: y = 2 x; `add(x, y, z)`: z = x + y; `stuck()` loops; `outside(x)` writes behind 64 floats.

@@ -1,10 +1,8 @@
 //! Virtual memory, registered memory of the host, shared memory on request, and several devices.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{HEAD, params, shape};
+use crate::common::{HEAD, params, shape};
 use remat_cuda_sim::{CudaError, Device, DeviceOptions, ErrorCode, FaultKind, Function, LaunchShape, Stream};
 
 const UNIT: u64 = 2 << 20;
