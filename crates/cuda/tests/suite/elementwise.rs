@@ -1,54 +1,12 @@
 //! Elementwise kernels over inputs of any strides, on the software device.
-//!
-//! `REMAT_NVRTC=<folder of its library> cargo test -p remat-cuda --features cuda-sim --test elementwise`
 
-mod common;
-
-use common::compiler;
-use remat_cuda::driver::{Architecture, Arena, Context, Module, Pinned, SoftwareOptions, Stream, software};
 use remat_cuda::source::PRELUDE;
 use remat_cuda::source::elementwise::{Form, Input, Walk, kernel};
 use remat_kernels::scalar::Expression;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Pointwise, Unary, UnaryFn, Where};
 use remat_types::{DType, Layout, Shape};
 
-/// Bytes between the beginnings of two tensors.
-const ROOM: usize = 1 << 16;
-
-struct Rig {
-    context: Context,
-    stream: Stream,
-    arena: Arena,
-    pinned: Pinned,
-}
-
-fn rig() -> Rig {
-    let context = software(SoftwareOptions::default()).expect("a driver").context(0).expect("a device");
-    let stream = Stream::new(&context).expect("a stream");
-    let arena = Arena::whole(&context, 8 * ROOM).expect("there is memory");
-    let pinned = Pinned::new(&context, ROOM).expect("the host has memory");
-    Rig { context, stream, arena, pinned }
-}
-
-impl Rig {
-    fn at(&self, tensor: usize) -> u64 {
-        self.arena.base() + (tensor * ROOM) as u64
-    }
-
-    fn put(&mut self, tensor: usize, bytes: &[u8]) {
-        self.pinned.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        // SAFETY: the copy is waited for.
-        unsafe { self.pinned.copy_in(0, self.at(tensor), bytes.len(), &self.stream) }.expect("is queued");
-        self.stream.synchronize().expect("is copied");
-    }
-
-    fn get(&mut self, tensor: usize, bytes: usize) -> Vec<u8> {
-        // SAFETY: the copy is waited for.
-        unsafe { self.pinned.copy_out(0, self.at(tensor), bytes, &self.stream) }.expect("is queued");
-        self.stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
-        self.pinned.bytes()[..bytes].to_vec()
-    }
-}
+use crate::rig::{Rig, compiler, ptx};
 
 /// An input: as many random bytes as its storage has, and the elements that the function reads.
 struct Given {
@@ -102,8 +60,7 @@ fn check(rig: &mut Rig, e: &Expression, shape: &[usize], given: &[Given], gate: 
     let walk = Walk::new(&shape, &layouts).expect("broadcasts");
     let form = walk.form();
     let source = PRELUDE.to_owned() + &kernel("f", e, &form).expect("has a form in C");
-    let code = compiler.ptx("f.cu", &source, Architecture::OLDEST).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let function = Module::load(&rig.context, &code).expect("loads").function("f").expect("is there");
+    let function = rig.load(&ptx(&compiler, &source)).kernel("f").expect("is there");
     for (k, g) in given.iter().enumerate() {
         rig.put(k, &g.storage());
     }
@@ -117,9 +74,8 @@ fn check(rig: &mut Rig, e: &Expression, shape: &[usize], given: &[Given], gate: 
     let x: Vec<u64> =
         given.iter().enumerate().map(|(k, g)| rig.at(k) + (g.layout.offset() * g.dtype.size_bytes()) as u64).collect();
     let arguments = walk.arguments(gate.map_or(0, |_| rig.at(word)), &[rig.at(y)], &x);
-    // SAFETY: the arguments are those that the source declares; the device checks its accesses; `get` waits.
-    unsafe { function.launch(walk.grid().expect("elements"), &arguments, &rig.stream) }.expect("is queued");
-    let got = rig.get(y, bytes);
+    rig.launch(&function, walk.grid().expect("elements"), &arguments);
+    let got = rig.get(y, bytes, "f");
     let words: Vec<Vec<u64>> = given.iter().map(|g| g.words(&shape)).collect();
     let mut want = vec![0; shape.checked_elems().expect("few")];
     e.eval(&words.iter().map(|w| &w[..]).collect::<Vec<_>>(), &mut [&mut want]);
@@ -137,7 +93,7 @@ fn add(dtype: DType) -> Expression {
 
 #[test]
 fn inputs_of_any_strides_give_the_bits_of_the_expression() {
-    let mut rig = rig();
+    let mut rig = Rig::new();
     let f = DType::F32;
     let dense = |shape: &[usize]| {
         let strides: Vec<isize> = Layout::contiguous(Shape::from(shape)).strides().to_vec();
@@ -168,7 +124,7 @@ fn inputs_of_any_strides_give_the_bits_of_the_expression() {
 
 #[test]
 fn other_dtypes_and_functions_of_one_and_three_inputs_run_too() {
-    let mut rig = rig();
+    let mut rig = Rig::new();
     let sigmoid = Pointwise::Unary(Unary { f: UnaryFn::Sigmoid }).expression(&[DType::BF16]).expect("is defined");
     let x = Given::new(DType::BF16, &[9, 31], &[1, 9], 0, 279);
     let Some(form) = check(&mut rig, &sigmoid, &[9, 31], &[x], None) else { return };
@@ -186,7 +142,7 @@ fn other_dtypes_and_functions_of_one_and_three_inputs_run_too() {
 
 #[test]
 fn a_kernel_behind_a_closed_gate_writes_nothing() {
-    let mut rig = rig();
+    let mut rig = Rig::new();
     for gate in [0, 1] {
         let x = || Given::new(DType::F32, &[70], &[1], 0, 70);
         check(&mut rig, &add(DType::F32), &[70], &[x(), x()], Some(gate));

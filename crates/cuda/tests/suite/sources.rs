@@ -1,10 +1,9 @@
 //! Every row of the pointwise tables as a source that the compiler takes.
 
-mod common;
-
-use common::{compiler, source};
-use remat_cuda::driver::Architecture;
 use remat_types::DType;
+
+use crate::rig::{compiler, ptx};
+use crate::rows::source;
 
 #[test]
 fn every_row_compiles_and_approximates_nothing() {
@@ -14,8 +13,7 @@ fn every_row_compiles_and_approximates_nothing() {
         let (source, rows, without) = source(dtype);
         compiled += rows.len();
         left_out.extend(without);
-        let code =
-            compiler.ptx(&format!("{dtype}.cu"), &source, Architecture::OLDEST).unwrap_or_else(|e| panic!("{e}"));
+        let code = ptx(&compiler, &source);
         let text = String::from_utf8_lossy(code.image());
         for line in text.lines() {
             assert!(!line.contains(".approx") && !line.contains(".ftz"), "{dtype}: {line}");

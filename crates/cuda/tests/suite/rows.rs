@@ -1,33 +1,21 @@
 //! The pointwise functions as kernels.
-// each test program uses a part of it
-#![allow(dead_code, unreachable_pub)]
 
-use remat_cuda::driver::{Compiler, Search};
 use remat_cuda::source::PRELUDE;
 use remat_cuda::source::expression::{c_type, statements};
 use remat_kernels::scalar::Expression;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Clamp, Compare, CompareFn, Pointwise, Unary, UnaryFn, Where};
 use remat_types::{DType, Scalar};
 
-/// The compiler, where `REMAT_NVRTC` names the folder of its library.
-pub fn compiler() -> Option<Compiler> {
-    let Some(folder) = std::env::var_os("REMAT_NVRTC") else {
-        println!("REMAT_NVRTC names no folder: no source is compiled");
-        return None;
-    };
-    Some(Compiler::open(&Search::default().first(folder)).expect("the folder has the compiler"))
-}
-
 /// A function with a C form.
-pub struct Row {
+pub(crate) struct Row {
     /// The name of its kernel.
-    pub name: String,
-    pub op: Pointwise,
-    pub expression: Expression,
+    pub(crate) name: String,
+    pub(crate) op: Pointwise,
+    pub(crate) expression: Expression,
 }
 
 /// Threads of a block of [`Row::kernel`].
-pub const THREADS: u32 = 256;
+pub(crate) const THREADS: u32 = 256;
 
 impl Row {
     /// The function of inputs of these dtypes. `None` where it is not defined.
@@ -38,13 +26,13 @@ impl Row {
     }
 
     /// The dtype of the result.
-    pub fn result(&self) -> DType {
+    pub(crate) fn result(&self) -> DType {
         self.expression.nodes[self.expression.results[0] as usize].dtype
     }
 
     /// A kernel that applies it to `n` elements of each input, which come before the output and `n` among the arguments. `None`
     /// for a function of a library, which has no form in C.
-    pub fn kernel(&self) -> Option<String> {
+    pub(crate) fn kernel(&self) -> Option<String> {
         let e = &self.expression;
         let inputs: Vec<String> = (0..e.inputs.len()).map(|i| format!("x{i}[i]")).collect();
         let (body, results) = statements(e, &inputs, "v").ok()?;
@@ -58,7 +46,7 @@ impl Row {
 }
 
 /// The rows whose first input is of a dtype.
-pub fn rows(dtype: DType) -> Vec<Row> {
+pub(crate) fn rows(dtype: DType) -> Vec<Row> {
     use DType::{BF16, F16, F32};
     let pairs: &[DType] = match dtype {
         F16 | BF16 => &[dtype, F32],
@@ -91,7 +79,7 @@ pub fn rows(dtype: DType) -> Vec<Row> {
 }
 
 /// One source of all rows that have a form in C, these rows, and the names of the others.
-pub fn source(dtype: DType) -> (String, Vec<Row>, Vec<String>) {
+pub(crate) fn source(dtype: DType) -> (String, Vec<Row>, Vec<String>) {
     let (mut source, mut with_form, mut without) = (PRELUDE.to_owned(), Vec::new(), Vec::new());
     for row in rows(dtype) {
         match row.kernel() {

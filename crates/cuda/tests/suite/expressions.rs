@@ -2,22 +2,16 @@
 //!
 //! As in the tests of `crates/ops` that hold the CPU's loops to these expressions, any two NaN are equal: IEEE 754 leaves open
 //! which one an operation gives. So what is equal here has the CPU's bits.
-//!
-//! `REMAT_NVRTC=<folder of its library> cargo test -p remat-cuda --features cuda-sim --test expressions`
 
-mod common;
-
-use common::{Row, THREADS, compiler, source};
-use remat_cuda::driver::{
-    Architecture, Arena, Argument, Compiler, Context, Grid, Module, Pinned, SoftwareOptions, Stream, software,
-};
+use remat_cuda::driver::{Argument, Compiler, Grid, Module};
 use remat_ops::pointwise::Pointwise;
 use remat_types::{DType, HostTensor};
 
+use crate::rig::{Rig, compiler, ptx};
+use crate::rows::{Row, THREADS, source};
+
 /// Random elements that a function is tried on.
 const RANDOM: usize = 20_000;
-/// Bytes between the beginnings of two tensors.
-const ROOM: usize = 1 << 20;
 
 /// Numbers at which functions change their form.
 const NUMBERS: [f64; 38] = [
@@ -138,52 +132,16 @@ fn is_nan(word: u64, dtype: DType) -> bool {
     }
 }
 
-/// A software device with room for inputs and a result.
-struct Rig {
-    context: Context,
-    stream: Stream,
-    arena: Arena,
-    pinned: Pinned,
-}
-
-fn rig() -> Rig {
-    let options = SoftwareOptions { threads: 2, ..SoftwareOptions::default() };
-    let context = software(options).expect("a driver").context(0).expect("a device");
-    let stream = Stream::new(&context).expect("a stream");
-    let arena = Arena::whole(&context, 4 * ROOM).expect("there is memory");
-    let pinned = Pinned::new(&context, ROOM).expect("the host has memory");
-    Rig { context, stream, arena, pinned }
-}
-
-impl Rig {
-    /// The address of an input or, behind them, of the result.
-    fn at(&self, tensor: usize) -> u64 {
-        self.arena.base() + (tensor * ROOM) as u64
+/// The results of a row's kernel.
+fn results(rig: &mut Rig, module: &Module, row: &Row, x: &[Vec<u64>]) -> Vec<u64> {
+    for (i, (x, dtype)) in x.iter().zip(&row.expression.inputs).enumerate() {
+        rig.put(i, &bytes(x, *dtype));
     }
-
-    /// The results of a row's kernel.
-    fn results(&mut self, module: &Module, row: &Row, x: &[Vec<u64>]) -> Vec<u64> {
-        for (i, (x, dtype)) in x.iter().zip(&row.expression.inputs).enumerate() {
-            let bytes = bytes(x, *dtype);
-            self.pinned.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
-            // SAFETY: the copy is waited for.
-            unsafe { self.pinned.copy_in(0, self.at(i), bytes.len(), &self.stream) }.expect("is queued");
-            self.stream.synchronize().expect("is copied");
-        }
-        let (n, result) = (x[0].len(), row.result());
-        let arguments: Vec<Argument> = (0..=x.len()).map(|i| self.at(i)).chain([n as u64]).map(Argument::U64).collect();
-        let blocks = (n as u32).div_ceil(THREADS);
-        let grid = Grid { blocks: [blocks, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 };
-        let size = n * result.size_bytes();
-        let (kernel, y) = (module.function(&row.name).expect("is there"), self.at(x.len()));
-        // SAFETY: the arguments are the kernel's; the device checks its accesses; the copy is waited for.
-        unsafe {
-            kernel.launch(grid, &arguments, &self.stream).expect("is queued");
-            self.pinned.copy_out(0, y, size, &self.stream).expect("is queued");
-        }
-        self.stream.synchronize().unwrap_or_else(|e| panic!("{}: {e}", row.name));
-        words(&self.pinned.bytes()[..size], result)
-    }
+    let (n, result) = (x[0].len(), row.result());
+    let arguments: Vec<Argument> = (0..=x.len()).map(|i| rig.at(i)).chain([n as u64]).map(Argument::U64).collect();
+    let grid = Grid { blocks: [(n as u32).div_ceil(THREADS), 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 };
+    rig.launch(&module.kernel(&row.name).expect("is there"), grid, &arguments);
+    words(&rig.get(x.len(), n * result.size_bytes(), &row.name), result)
 }
 
 /// The inputs of a row, within its domain.
@@ -203,7 +161,7 @@ fn inputs_of(row: &Row) -> Vec<Vec<u64>> {
 /// The elements in which a row has other bits than its expression: how many, and the first one.
 fn difference(rig: &mut Rig, module: &Module, row: &Row) -> Option<String> {
     let x = inputs_of(row);
-    let got = rig.results(module, row, &x);
+    let got = results(rig, module, row, &x);
     let mut want = vec![0; got.len()];
     row.expression.eval(&x.iter().map(|x| &x[..]).collect::<Vec<_>>(), &mut [&mut want]);
     let dtype = row.result();
@@ -217,10 +175,9 @@ fn difference(rig: &mut Rig, module: &Module, row: &Row) -> Option<String> {
 
 /// Rows that were run, and the differences.
 fn check(compiler: &Compiler, dtype: DType) -> (usize, Vec<String>) {
-    let mut rig = rig();
+    let mut rig = Rig::new();
     let (source, rows, _) = source(dtype);
-    let code = compiler.ptx(&format!("{dtype}.cu"), &source, Architecture::OLDEST).unwrap_or_else(|e| panic!("{e}"));
-    let module = Module::load(&rig.context, &code).unwrap_or_else(|e| panic!("{dtype}: {e}"));
+    let module = rig.load(&ptx(compiler, &source));
     let differences = rows.iter().filter_map(|row| difference(&mut rig, &module, row)).collect();
     (rows.len(), differences)
 }
