@@ -220,6 +220,11 @@ impl<C: VersionedCell> Forms<C> {
     ) -> Result<()> {
         self.begin_call();
         let channel = self.device.channel();
+        if self.owes_mark && self.entries.iter().any(Form::marks_step) {
+            // before anything is drawn, so that draw and update are of one step
+            self.owes_mark = false;
+            channel.give_up_step()?;
+        }
         let told = channel.failures_told();
         let reached = self.reach_last(f, &channel, x, run, site);
         if reached.is_err() && !run.drawn.is_empty() && channel.failures_told() == told {
