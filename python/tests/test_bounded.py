@@ -248,10 +248,10 @@ def normed():
     return net, optim.SGD(net.parameters(), lr=0.05), x
 
 
-def on_default_device(f):
+def on_default_device(f, name="cpu"):
     """Calls `f` with the default device, on one thread, with a budget that is enough for all."""
     before = remat.get_default_device()
-    device = remat.Device(threads=1, budget=1 << 20)
+    device = remat.Device(name, threads=1, budget=1 << 20)
     remat.set_default_device(device)
     try:
         return f(device)
@@ -373,48 +373,43 @@ def test_another_thread_may_change_the_budget_during_a_call_in_pieces():
 
 
 def test_a_step_in_pieces_that_is_refused_at_a_piece_and_then_at_its_update_has_drawn_nothing():
-    def run(name, room):
-        before, device = remat.get_default_device(), remat.Device(name, threads=1, budget=1 << 20)
-        remat.set_default_device(device)
-        try:
-            remat.manual_seed(0)
-            net = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.3), nn.Linear(32, 16))
-            optimizer = optim.SGD(net.parameters(), lr=0.05)
-            x = remat.asarray(np.random.RandomState(0).randn(32, 16).astype("f"))
+    def run(device, room):
+        remat.manual_seed(0)
+        net = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.3), nn.Linear(32, 16))
+        optimizer = optim.SGD(net.parameters(), lr=0.05)
+        x = remat.asarray(np.random.RandomState(0).randn(32, 16).astype("f"))
 
-            def step(x):
-                h = net(x)
-                y, loss = h.masked_select(h > 0), h.square().mean()
-                for _ in range(10):
-                    y = (y * 1.1).tanh()
-                    loss = loss + y.cumsum(0).square().mean()
-                loss.backward()
-                optimizer.step()
-                return loss.detach()
+        def step(x):
+            h = net(x)
+            y, loss = h.masked_select(h > 0), h.square().mean()
+            for _ in range(10):
+                y = (y * 1.1).tanh()
+                loss = loss + y.cumsum(0).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
 
-            step = remat.compile(step, memory_budget="1MiB")
-            step(x).item()
-            device.sync()
-            device.evict_all()
-            refused = []
-            # there is no room for the key that the first piece draws, and then none for the update
-            for more in [16, room] if room else []:
-                device.set_budget(device.in_use_bytes + more)
-                try:
-                    step(x)
-                    device.sync()
-                    return None, refused
-                except remat.BudgetError as e:
-                    refused.append("update" in str(e))
-                finally:
-                    device.set_budget(1 << 20)
-            optimizer.zero_grad()
-            return step(x).item(), refused
-        finally:
-            remat.set_default_device(before)
+        step = remat.compile(step, memory_budget="1MiB")
+        step(x).item()
+        device.sync()
+        device.evict_all()
+        refused = []
+        # there is no room for the key that the first piece draws, and then none for the update
+        for more in [16, room] if room else []:
+            device.set_budget(device.in_use_bytes + more)
+            try:
+                step(x)
+                device.sync()
+                return None, refused
+            except remat.BudgetError as e:
+                refused.append("update" in str(e))
+            finally:
+                device.set_budget(1 << 20)
+        optimizer.zero_grad()
+        return step(x).item(), refused
 
     for name in ("cpu", "emulated"):
-        want, _ = run(name, None)
-        tried = [run(name, room) for room in range(20_000, 30_000, 500)]
+        want, _ = on_default_device(lambda d: run(d, None), name)
+        tried = [on_default_device(lambda d: run(d, room), name) for room in range(20_000, 30_000, 500)]
         assert any(refused == [False, True] for _, refused in tried), "an update was refused"
         assert all(got in (None, want) for got, _ in tried), (want, tried)

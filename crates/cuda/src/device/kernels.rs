@@ -22,13 +22,6 @@ const BYTES_PER_NS: u64 = 1_000;
 #[derive(Clone, Debug)]
 pub(crate) struct CudaKernels {
     pub(crate) device: String,
-    pub(crate) alignment: Alignment,
-}
-
-impl CudaKernels {
-    pub(crate) fn new(device: String) -> CudaKernels {
-        CudaKernels { device, alignment: ALIGNMENT }
-    }
 }
 
 /// The function of one element that an op computes for inputs of these dtypes. `None` for an op that is no such function, and for
@@ -55,7 +48,7 @@ impl KernelSet for CudaKernels {
     }
 
     fn alignment(&self) -> Alignment {
-        self.alignment
+        ALIGNMENT
     }
 
     fn holds_constants(&self) -> bool {

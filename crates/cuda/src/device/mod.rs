@@ -1,4 +1,7 @@
 //! A GPU as a device of Remat's: one arena, one stream, kernels that are compiled at their first use.
+//!
+//! None of the kernels can fail: an op that may refuse an element has none yet and runs on the host, which tells its error at
+//! once. So gates always pass. A failure of the driver's is one of the whole context, and every later call gives it.
 
 mod kernels;
 
@@ -51,7 +54,7 @@ impl Cuda {
         let context = driver.context(ordinal)?;
         let name = format!("cuda:{ordinal}");
         Ok(Cuda {
-            kernels: Arc::new(CudaKernels::new(name.clone())),
+            kernels: Arc::new(CudaKernels { device: name.clone() }),
             lane: Lane::new(&context)?,
             arena: Arena::growing(&context)?,
             name,
@@ -183,12 +186,15 @@ impl Backend for Cuda {
         self.queued(None)
     }
 
+    /// There is one stream.
     fn wait(&mut self, _stream: StreamId, _event: Event) {}
 
+    /// Passes, as the module's note says.
     fn gate(&mut self, _stream: StreamId, _after: &[Event], _marks: &[Event]) -> Result<Event> {
         self.queued(None)
     }
 
+    /// Every launch that has a gate was made, so nothing comes back.
     fn restore(&mut self, _stream: StreamId, _event: Event, _from: usize, _to: usize, _bytes: usize) -> Result<Event> {
         self.queued(None)
     }
