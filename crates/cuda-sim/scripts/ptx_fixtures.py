@@ -1,6 +1,6 @@
 """Compiles fixtures/*.cu of this crate to fixtures/*.ptx with NVRTC.
 
-    REMAT_NVRTC=.../nvidia/cuda_nvrtc/lib python crates/cuda-sim/scripts/ptx_fixtures.py
+    REMAT_CUDA_LIBRARIES=.../nvidia/cuda_nvrtc/lib python crates/cuda-sim/scripts/ptx_fixtures.py
 
 The folder is that of libnvrtc.so.12 of the wheel nvidia-cuda-nvrtc-cu12 12.9.86 (`pip download` it and unzip it). It needs no
 GPU and no driver.
@@ -34,7 +34,7 @@ def fetch_text(size_of, text_of, program: ctypes.c_void_p) -> str:
 
 
 def main() -> None:
-    nvrtc = ctypes.CDLL(str(pathlib.Path(os.environ["REMAT_NVRTC"]) / "libnvrtc.so.12"))
+    nvrtc = ctypes.CDLL(str(pathlib.Path(os.environ["REMAT_CUDA_LIBRARIES"]) / "libnvrtc.so.12"))
     major, minor = ctypes.c_int(), ctypes.c_int()
     nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     folder = pathlib.Path(__file__).resolve().parent.parent / "fixtures"

@@ -6,4 +6,5 @@
 
 pub mod device;
 pub mod driver;
+pub mod kernels;
 pub mod source;

@@ -1,15 +1,15 @@
 //! Programs of tensors on the software device, beside the CPU: what has a kernel runs there, the rest on the host.
 //!
-//! `REMAT_NVRTC=<folder of its library> cargo test -p remat --test cuda`
+//! `REMAT_CUDA_LIBRARIES=<folder of its library> cargo test -p remat --test cuda`
 
 use remat::{DType, Device, DeviceOptions, Result, Tensor};
 use remat_cuda::device::Cuda;
 use remat_cuda::driver::{Compiler, Search, SoftwareOptions, software};
 
-/// The compiler, where `REMAT_NVRTC` names the folder of its library.
+/// The compiler, where `REMAT_CUDA_LIBRARIES` names the folder of its library.
 fn compiler() -> Option<Compiler> {
-    let Some(folder) = std::env::var_os("REMAT_NVRTC") else {
-        println!("REMAT_NVRTC names no folder: no source is compiled");
+    let Some(folder) = std::env::var_os("REMAT_CUDA_LIBRARIES") else {
+        println!("REMAT_CUDA_LIBRARIES names no folder: no source is compiled");
         return None;
     };
     Some(Compiler::open(&Search::default().first(folder)).expect("the folder has the compiler"))

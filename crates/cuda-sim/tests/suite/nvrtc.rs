@@ -1,4 +1,4 @@
-//! Kernels of our own, compiled by NVRTC where `REMAT_NVRTC` names the folder of its library (`libnvrtc.so.12` of the wheel
+//! Kernels of our own, compiled by NVRTC where `REMAT_CUDA_LIBRARIES` names the folder of its library (`libnvrtc.so.12` of the wheel
 //! nvidia-cuda-nvrtc-cu12 12.9.86). Without it the tests say so and pass: the committed fixtures are the same texts.
 //!
 //! NVRTC opens `libcuda.so.1` if there is one, and crashes on one without `cuGetExportTable`. Nothing here provides one.
@@ -26,8 +26,8 @@ type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
 
 /// The library, or `None` with a line that says why.
 fn nvrtc() -> Option<Library> {
-    let Some(folder) = std::env::var_os("REMAT_NVRTC") else {
-        println!("skipped: REMAT_NVRTC names no folder with libnvrtc.so.12");
+    let Some(folder) = std::env::var_os("REMAT_CUDA_LIBRARIES") else {
+        println!("skipped: REMAT_CUDA_LIBRARIES names no folder with libnvrtc.so.12");
         return None;
     };
     let path = Path::new(&folder).join("libnvrtc.so.12");

@@ -3,21 +3,21 @@
 //! None of the kernels can fail: an op that may refuse an element has none yet and runs on the host, which tells its error at
 //! once. So gates always pass. A failure of the driver's is one of the whole context, and every later call gives it.
 
-mod kernels;
+mod open;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use open::FOLDERS;
 use remat_device::{Backend, Buffer, Event, KernelSet, Launch, LaunchTime, ProgramLaunch, Progress, StreamId};
-use remat_kernels::scalar::Expression;
-use remat_types::{DType, Error, ErrorKind, HostTensor, Layout, Result, SmallVec};
+use remat_types::{Error, ErrorKind, HostTensor, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
 use crate::driver::{self, Arena, Compiler, Context, Driver, Kernel, Lane, Module, State};
+use crate::kernels::plan::{Addresses, Call, Input, Operands};
+use crate::kernels::{CudaKernels, plan};
 use crate::source::PRELUDE;
-use crate::source::elementwise::{Form, Walk, kernel};
-use kernels::{CudaKernels, expression};
 
 /// Pieces of work whose events are kept.
 const KEPT: usize = 1024;
@@ -30,7 +30,8 @@ pub struct Cuda {
     arena: Arena,
     compiler: Compiler,
     kernels: Arc<CudaKernels>,
-    compiled: FxHashMap<(Expression, Form), Kernel>,
+    /// By source.
+    compiled: FxHashMap<String, Kernel>,
     /// The number of the last piece of work.
     last: u64,
     /// The last pieces of work.
@@ -68,6 +69,12 @@ impl Cuda {
         })
     }
 
+    /// Gives the device another name for reports and errors.
+    fn rename(&mut self, name: String) {
+        self.kernels = Arc::new(CudaKernels { device: name.clone() });
+        self.name = name;
+    }
+
     fn event(&mut self) -> Result<driver::Event> {
         self.free.pop().map_or_else(|| driver::Event::new(&self.context, true), Ok)
     }
@@ -92,34 +99,44 @@ impl Cuda {
         self.queued.get(usize::try_from(event.seq.checked_sub(first)?).ok()?)
     }
 
-    /// The kernel of a function, which is compiled at its first use.
-    fn kernel(&mut self, e: Expression, form: Form) -> Result<Kernel> {
-        let key = (e, form);
-        if let Some(known) = self.compiled.get(&key) {
-            return Ok(known.clone());
+    /// Compiles the kernels of calls that are not known yet, in one go. Errors: those of the compiler and of the driver.
+    pub fn prepare<'c>(&mut self, calls: impl IntoIterator<Item = &'c Call>) -> Result<()> {
+        let mut missing: Vec<&Call> = calls.into_iter().filter(|c| !self.compiled.contains_key(&c.source)).collect();
+        missing.sort_unstable_by(|a, b| a.source.cmp(&b.source));
+        missing.dedup_by(|a, b| a.source == b.source);
+        let Some(first) = missing.first() else { return Ok(()) };
+        let source: String = std::iter::once(PRELUDE).chain(missing.iter().map(|c| c.source.as_str())).collect();
+        let code = self.compiler.ptx(&format!("{}.cu", first.name), &source, self.context.architecture())?;
+        let module = Module::load(&self.context, &code)?;
+        for call in missing {
+            self.compiled.insert(call.source.clone(), module.kernel(&call.name)?);
         }
-        let source = PRELUDE.to_owned() + &kernel("elementwise", &key.0, &key.1)?;
-        let code = self.compiler.ptx("elementwise.cu", &source, self.context.architecture())?;
-        let made = Module::load(&self.context, &code)?.kernel("elementwise")?;
-        self.compiled.insert(key, made.clone());
-        Ok(made)
+        Ok(())
+    }
+
+    fn kernel(&mut self, call: &Call) -> Result<Kernel> {
+        self.prepare([call])?;
+        let lacking = || Error::new(ErrorKind::Internal, format!("kernel `{}` was not compiled", call.name));
+        self.compiled.get(&call.source).cloned().ok_or_else(lacking)
     }
 
     fn queue_launch(&mut self, l: &Launch<'_>) -> Result<()> {
-        let dtypes: SmallVec<[DType; 8]> = l.x.iter().map(|x| x.dtype).collect();
+        let operands = Operands {
+            x: l.x.iter().map(|x| Input { dtype: x.dtype, layout: x.layout }).collect(),
+            y: l.y.iter().map(|y| (y.dtype, y.shape)).collect(),
+        };
         let lacking = || Error::new(ErrorKind::Device, format!("device {} has no kernel for it", self.name));
-        let e = expression(&**l.op, &dtypes).ok_or_else(lacking)?;
-        let shape =
-            l.y.first().map(|y| y.shape).ok_or_else(|| Error::new(ErrorKind::Internal, "a launch without outputs"))?;
-        let layouts: SmallVec<[&Layout; 8]> = l.x.iter().map(|x| x.layout).collect();
-        let walk = Walk::new(shape, &layouts)?;
-        let Some(grid) = walk.grid() else { return Ok(()) };
-        let kernel = self.kernel(e, walk.form())?;
+        let found = plan(&**l.op, &operands)?.ok_or_else(lacking)?;
         let base = self.arena.base();
         let y: SmallVec<[u64; 4]> = l.y.iter().map(|y| base + y.at as u64).collect();
         let first = |x: &Buffer<'_>| base + (x.at + x.layout.offset() * x.dtype.size_bytes()) as u64;
         let x: SmallVec<[u64; 8]> = l.x.iter().map(first).collect();
-        self.lane.launch(&kernel, grid, &walk.arguments(0, &y, &x))
+        let at = Addresses { x: &x, y: &y, workspace: base + l.workspace.0 as u64, ..Addresses::default() };
+        for call in &found.calls {
+            let kernel = self.kernel(call)?;
+            self.lane.launch(&kernel, call.grid, &call.arguments(&at))?;
+        }
+        Ok(())
     }
 }
 

@@ -158,10 +158,10 @@ impl Drop for Program<'_> {
 mod tests {
     use super::*;
 
-    /// The compiler, where `REMAT_NVRTC` names the folder of its library.
+    /// The compiler, where `REMAT_CUDA_LIBRARIES` names the folder of its library.
     fn compiler() -> Option<Compiler> {
-        let Some(folder) = std::env::var_os("REMAT_NVRTC") else {
-            eprintln!("REMAT_NVRTC names no folder: the compiler is not tested");
+        let Some(folder) = std::env::var_os("REMAT_CUDA_LIBRARIES") else {
+            eprintln!("REMAT_CUDA_LIBRARIES names no folder: the compiler is not tested");
             return None;
         };
         Some(Compiler::open(&Search::default().first(folder)).expect("the folder has the compiler"))

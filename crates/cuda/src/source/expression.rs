@@ -62,7 +62,7 @@ fn value(node: &Node, args: &[Arg<'_>], inputs: &[String]) -> Result<String> {
         Op::Input(i) => inputs.get(usize::from(i)).cloned().ok_or_else(|| internal("an input that was not given"))?,
         Op::Constant(bits) => constant(node.dtype, bits),
         Op::Select => format!("{} ? {} : {}", x(0), x(1), x(2)),
-        Op::Convert => converted(of, node.dtype, x(0)),
+        Op::Convert => cast(of, node.dtype, x(0)),
         Op::Bits => reinterpreted(of, node.dtype, x(0)),
         Op::Call32(f) => return Err(unsupported(&format!("{f:?}"))),
         Op::Call64(f) => return Err(unsupported(&format!("{f:?}"))),
@@ -156,17 +156,17 @@ fn flag<'a>(op: Op, x: impl Fn(usize) -> &'a str) -> Result<String> {
     })
 }
 
-/// `x` in another type: to a float the nearest, ties to even, rounded once; from a float to an integer towards zero, saturated, with
+/// The C expression `x` of one dtype in another: to a float the nearest, ties to even, rounded once; from a float to an integer towards zero, saturated, with
 /// 0 for NaN; between integers modulo a power of two; to a Bool `x != 0`.
-fn converted(from: DType, to: DType, x: &str) -> String {
+pub fn cast(from: DType, to: DType, x: &str) -> String {
     let t = c_type(to);
     if from == to {
         return x.to_owned();
     }
     // 16-bit floats are exact in f32
     match from {
-        DType::F16 => return converted(DType::F32, to, &format!("f32_of_f16({x})")),
-        DType::BF16 => return converted(DType::F32, to, &format!("f32_of_bf16({x})")),
+        DType::F16 => return cast(DType::F32, to, &format!("f32_of_f16({x})")),
+        DType::BF16 => return cast(DType::F32, to, &format!("f32_of_bf16({x})")),
         _ => {}
     }
     let is_wide = matches!(from, DType::I32 | DType::I64 | DType::U32 | DType::U64);

@@ -1,7 +1,9 @@
 //! Elementwise kernels over inputs of any strides, on the software device.
 
+use remat_cuda::kernels::elementwise::kernel;
+use remat_cuda::kernels::plan::Addresses;
+use remat_cuda::kernels::walk::{Access, Form, Walk};
 use remat_cuda::source::PRELUDE;
-use remat_cuda::source::elementwise::{Form, Input, Walk, kernel};
 use remat_kernels::scalar::Expression;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Pointwise, Unary, UnaryFn, Where};
 use remat_types::{DType, Layout, Shape};
@@ -59,8 +61,8 @@ fn check(rig: &mut Rig, e: &Expression, shape: &[usize], given: &[Given], gate: 
     let layouts: Vec<&Layout> = given.iter().map(|g| &g.layout).collect();
     let walk = Walk::new(&shape, &layouts).expect("broadcasts");
     let form = walk.form();
-    let source = PRELUDE.to_owned() + &kernel("f", e, &form).expect("has a form in C");
-    let function = rig.load(&ptx(&compiler, &source)).kernel("f").expect("is there");
+    let call = kernel(e, &walk).expect("has a form in C").expect("elements");
+    let function = rig.load(&ptx(&compiler, &(PRELUDE.to_owned() + &call.source))).kernel(&call.name).expect("is there");
     for (k, g) in given.iter().enumerate() {
         rig.put(k, &g.storage());
     }
@@ -73,8 +75,8 @@ fn check(rig: &mut Rig, e: &Expression, shape: &[usize], given: &[Given], gate: 
     }
     let x: Vec<u64> =
         given.iter().enumerate().map(|(k, g)| rig.at(k) + (g.layout.offset() * g.dtype.size_bytes()) as u64).collect();
-    let arguments = walk.arguments(gate.map_or(0, |_| rig.at(word)), &[rig.at(y)], &x);
-    rig.launch(&function, walk.grid().expect("elements"), &arguments);
+    let at = Addresses { x: &x, y: &[rig.at(y)], gate: gate.map_or(0, |_| rig.at(word)), ..Addresses::default() };
+    rig.launch(&function, call.grid, &call.arguments(&at));
     let got = rig.get(y, bytes, "f");
     let words: Vec<Vec<u64>> = given.iter().map(|g| g.words(&shape)).collect();
     let mut want = vec![0; shape.checked_elems().expect("few")];
@@ -99,22 +101,22 @@ fn inputs_of_any_strides_give_the_bits_of_the_expression() {
         let strides: Vec<isize> = Layout::contiguous(Shape::from(shape)).strides().to_vec();
         Given::new(f, shape, &strides, 0, shape.iter().product())
     };
-    let cases: Vec<(&[usize], [Given; 2], [Input; 2])> = vec![
-        (&[5, 77], [dense(&[5, 77]), dense(&[5, 77])], [Input::Dense, Input::Dense]),
-        (&[5, 77], [dense(&[5, 77]), dense(&[])], [Input::Dense, Input::Constant]),
-        (&[5, 77], [dense(&[5, 77]), dense(&[77])], [Input::Dense, Input::Strided]),
-        (&[5, 77], [dense(&[5, 1]), dense(&[77])], [Input::Strided, Input::Strided]),
+    let cases: Vec<(&[usize], [Given; 2], [Access; 2])> = vec![
+        (&[5, 77], [dense(&[5, 77]), dense(&[5, 77])], [Access::Dense, Access::Dense]),
+        (&[5, 77], [dense(&[5, 77]), dense(&[])], [Access::Dense, Access::Constant]),
+        (&[5, 77], [dense(&[5, 77]), dense(&[77])], [Access::Dense, Access::Strided]),
+        (&[5, 77], [dense(&[5, 1]), dense(&[77])], [Access::Strided, Access::Strided]),
         // transposed, flipped, every other element, and a window
         (
             &[6, 7, 8],
             [dense(&[6, 7, 8]), Given::new(f, &[6, 7, 8], &[1, 6, 42], 0, 336)],
-            [Input::Dense, Input::Strided],
+            [Access::Dense, Access::Strided],
         ),
-        (&[300], [dense(&[300]), Given::new(f, &[300], &[-1], 299, 300)], [Input::Dense, Input::Strided]),
-        (&[4, 50], [Given::new(f, &[4, 50], &[100, 2], 1, 400), dense(&[4, 1])], [Input::Strided, Input::Strided]),
-        (&[90], [dense(&[90]), Given::new(f, &[90], &[1], 7, 100)], [Input::Dense, Input::Dense]),
-        (&[2, 1, 3, 1, 4], [dense(&[2, 1, 3, 1, 4]), dense(&[3, 1, 1])], [Input::Dense, Input::Strided]),
-        (&[], [dense(&[]), dense(&[])], [Input::Dense, Input::Dense]),
+        (&[300], [dense(&[300]), Given::new(f, &[300], &[-1], 299, 300)], [Access::Dense, Access::Strided]),
+        (&[4, 50], [Given::new(f, &[4, 50], &[100, 2], 1, 400), dense(&[4, 1])], [Access::Strided, Access::Strided]),
+        (&[90], [dense(&[90]), Given::new(f, &[90], &[1], 7, 100)], [Access::Dense, Access::Dense]),
+        (&[2, 1, 3, 1, 4], [dense(&[2, 1, 3, 1, 4]), dense(&[3, 1, 1])], [Access::Dense, Access::Strided]),
+        (&[], [dense(&[]), dense(&[])], [Access::Dense, Access::Dense]),
     ];
     for (shape, given, inputs) in cases {
         let Some(form) = check(&mut rig, &add(f), shape, &given, None) else { return };

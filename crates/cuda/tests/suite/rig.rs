@@ -9,10 +9,10 @@ use remat_cuda::driver::{
 const ROOM: usize = 1 << 20;
 const TENSORS: usize = 8;
 
-/// The compiler, where `REMAT_NVRTC` names the folder of its library.
+/// The compiler, where `REMAT_CUDA_LIBRARIES` names the folder of its library.
 pub(crate) fn compiler() -> Option<Compiler> {
-    let Some(folder) = std::env::var_os("REMAT_NVRTC") else {
-        println!("REMAT_NVRTC names no folder: no source is compiled");
+    let Some(folder) = std::env::var_os("REMAT_CUDA_LIBRARIES") else {
+        println!("REMAT_CUDA_LIBRARIES names no folder: no source is compiled");
         return None;
     };
     Some(Compiler::open(&Search::default().first(folder)).expect("the folder has the compiler"))

@@ -1,6 +1,6 @@
 //! Contexts, memory, kernels, streams and graphs on a software device.
 //!
-//! `cargo test -p remat-cuda --features cuda-sim`; with the folder of NVRTC's library in `REMAT_NVRTC` a kernel is compiled, too.
+//! `cargo test -p remat-cuda --features cuda-sim`; with the folder of NVRTC's library in `REMAT_CUDA_LIBRARIES` a kernel is compiled, too.
 
 use remat_cuda::driver::{
     Architecture, Arena, Argument, Code, Compiler, Context, Driver, Event, Function, Grid, Module, Pinned, Run, Search,
@@ -103,8 +103,8 @@ extern "C" __global__ void scale_from_end(const float *x, float *y, unsigned lon
 
 #[test]
 fn a_compiled_kernel_runs_over_an_arena_that_grew_twice() {
-    let Some(folder) = std::env::var_os("REMAT_NVRTC") else {
-        println!("REMAT_NVRTC names no folder: no kernel is compiled");
+    let Some(folder) = std::env::var_os("REMAT_CUDA_LIBRARIES") else {
+        println!("REMAT_CUDA_LIBRARIES names no folder: no kernel is compiled");
         return;
     };
     let compiler = Compiler::open(&Search::default().first(folder)).expect("the folder has the compiler");

@@ -102,7 +102,7 @@ impl Drop for Shared {
 
 type OpenDevice = fn(DeviceOptions) -> Result<Device>;
 
-/// The devices of this build, by name.
+/// The devices of this build that are no GPUs, by name.
 static KINDS: &[(&str, OpenDevice)] = &[
     ("cpu", Device::cpu),
     ("dry", Device::dry),
@@ -116,8 +116,9 @@ static KINDS: &[(&str, OpenDevice)] = &[
 pub struct Device(pub(super) Arc<Shared>);
 
 impl Device {
-    /// Opens a device by its name: `cpu`, `dry`, or, with the feature `emulated`, the test device `emulated` with its
-    /// defaults.
+    /// Opens a device by its name: `cpu`, `dry`, or, with the feature `cuda`, `cuda:0` for the first GPU, `cuda:1` for the
+    /// second and so on. For tests there are, with features of these names, `cuda-sim`, a GPU in software, and `emulated`,
+    /// a device that behaves like an accelerator, with its defaults.
     ///
     /// ```
     /// use remat_runtime::{Device, DeviceOptions};
@@ -128,21 +129,31 @@ impl Device {
     /// # }
     /// ```
     ///
-    /// Errors: Value for an unknown name; those of opening the device.
+    /// Errors: Value for an unknown name; those of opening the device: Device where a GPU's driver is not found, with the
+    /// places where it was looked for.
     pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
-        match KINDS.iter().find(|kind| kind.0 == name) {
-            Some((_, open)) => open(options),
-            None => {
-                let all: Vec<&str> = Device::names().collect();
-                let text = format!("there is no device `{name}`; this build has {}", all.join(", "));
-                Err(Error::new(ErrorKind::Value, text))
-            }
+        if let Some((_, open)) = KINDS.iter().find(|kind| kind.0 == name) {
+            return open(options);
         }
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = remat_cuda::device::Cuda::by_name(name)? {
+            // operators without a kernel run on the host, and the report counts them
+            let options = DeviceOptions { host_fallback: true, ..options };
+            return Device::with_backend(Box::new(gpu), options);
+        }
+        let all: Vec<&str> = Device::names().collect();
+        let text = format!("there is no device `{name}`; this build has {}", all.join(", "));
+        Err(Error::new(ErrorKind::Value, text))
     }
 
-    /// The names that [`Device::open`] takes in this build.
+    /// Names that [`Device::open`] takes in this build. Of GPUs it has the first, whether there is one or not.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        KINDS.iter().map(|kind| kind.0)
+        let gpus: &[&str] = match (cfg!(feature = "cuda"), cfg!(feature = "cuda-sim")) {
+            (_, true) => &["cuda:0", "cuda-sim"],
+            (true, false) => &["cuda:0"],
+            (false, false) => &[],
+        };
+        KINDS.iter().map(|kind| kind.0).chain(gpus.iter().copied())
     }
 
     /// The CPU. Errors: Value for an option outside its domain, Io if the address range cannot be mapped.

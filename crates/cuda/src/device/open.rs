@@ -1,0 +1,96 @@
+//! Devices by name.
+
+use std::path::Path;
+
+use remat_types::{Error, ErrorKind, Result};
+
+use super::Cuda;
+use crate::driver::{Compiler, Driver, Search};
+
+/// The folders in which CUDA's libraries are looked for first, as `PATH` has folders.
+pub const FOLDERS: &str = "REMAT_CUDA_LIBRARIES";
+
+/// Where to look: the folders of [`FOLDERS`], those that packages of Python have in the environment that is active, and the
+/// toolkit of the machine.
+fn search() -> Search {
+    let mut search = Search::default();
+    if let Some(folders) = std::env::var_os(FOLDERS) {
+        search.folders.extend(std::env::split_paths(&folders));
+    }
+    if let Some(environment) = std::env::var_os("VIRTUAL_ENV") {
+        let versions = std::fs::read_dir(Path::new(&environment).join("lib")).into_iter().flatten().flatten();
+        for version in versions.filter(|v| v.file_name().to_string_lossy().starts_with("python")) {
+            search = search.with_python(&version.path().join("site-packages"));
+        }
+    }
+    search.with_toolkit()
+}
+
+/// The ordinal that a device's name has: 0 of `cuda` and `cuda:0`. `None` for a name of another kind. Errors (Value): what stands
+/// behind the colon is no number.
+fn ordinal(name: &str, kind: &str) -> Result<Option<usize>> {
+    let Some(rest) = name.strip_prefix(kind) else { return Ok(None) };
+    if rest.is_empty() {
+        return Ok(Some(0));
+    }
+    let Some(number) = rest.strip_prefix(':') else { return Ok(None) };
+    let wrong = || Error::new(ErrorKind::Value, format!("device `{name}`: `{number}` is no number of a device"));
+    number.parse().map(Some).map_err(|_| wrong())
+}
+
+impl Cuda {
+    /// The device of a name: `cuda` and `cuda:0` for the first GPU, `cuda:1` for the second. With the feature `cuda-sim` also
+    /// `cuda-sim`, a device in software that runs the same kernels on the CPU's threads, for tests without a GPU. `None` for
+    /// another name.
+    ///
+    /// Errors: Value for a number that is none; Device: a library was not found, with the places where it was looked for, or is
+    /// too old; there is no such device, or one that is too old.
+    pub fn by_name(name: &str) -> Result<Option<Cuda>> {
+        #[cfg(feature = "cuda-sim")]
+        if let Some(ordinal) = ordinal(name, "cuda-sim")? {
+            return software(ordinal).map(Some);
+        }
+        let Some(ordinal) = ordinal(name, "cuda")? else { return Ok(None) };
+        let search = search();
+        let driver = Driver::open(&search)?;
+        Cuda::open(&driver, Compiler::open(&search)?, ordinal).map(Some)
+    }
+}
+
+/// Devices in software whose memory is not checked for races, which a test asks for with options of its own.
+#[cfg(feature = "cuda-sim")]
+fn software(ordinal: usize) -> Result<Cuda> {
+    use crate::driver::{SoftwareOptions, software};
+
+    /// Bytes of a device, as many GPUs have.
+    const MEMORY_BYTES: u64 = 8 << 30;
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let options = SoftwareOptions {
+        devices: ordinal + 1,
+        memory_bytes: MEMORY_BYTES,
+        is_checked: false,
+        threads,
+        ..SoftwareOptions::default()
+    };
+    let mut device = Cuda::open(&software(options)?, Compiler::open(&search())?, ordinal)?;
+    device.rename(format!("cuda-sim:{ordinal}"));
+    Ok(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_a_kind_and_a_number() {
+        for (name, want) in
+            [("cuda", Some(0)), ("cuda:0", Some(0)), ("cuda:12", Some(12)), ("cudart", None), ("cpu", None)]
+        {
+            assert_eq!(ordinal(name, "cuda").expect("a name"), want, "{name}");
+        }
+        for name in ["cuda:", "cuda:x", "cuda:-1", "cuda:99999999999999999999999"] {
+            let e = ordinal(name, "cuda").expect_err("no number");
+            assert!(e.kind() == ErrorKind::Value && e.to_string().contains(name), "{e}");
+        }
+    }
+}

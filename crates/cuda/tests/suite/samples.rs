@@ -1,0 +1,216 @@
+//! The samples of every operator for which there are kernels, on the software device, beside the CPU's kernels.
+
+use std::collections::BTreeSet;
+
+use remat_cuda::device::Cuda;
+use remat_cuda::driver::{SoftwareOptions, software};
+use remat_cuda::kernels::{Input, Operands, Plan, plan};
+use remat_device::{Backend, Buffer, Event, Launch, OutBuffer, StreamId};
+use remat_kernels::pool::Pool;
+use remat_ops::testing::differences;
+use remat_ops::{Expect, LayoutReq, OpRef, Registry, Sample, Tolerance, eval_on_host};
+use remat_types::{CallSite, DType, HostTensor, Layout, Shape, SmallVec};
+
+use crate::rig::compiler;
+
+/// Operators whose sums are taken in another order than the CPU's. They agree within the tolerance of their dtype.
+const SUMS: &[&str] = &[];
+
+/// Operators of which some or all samples run on the host.
+const ON_THE_HOST: &[&str] = &[];
+
+/// Kernels that are compiled in one go.
+const BATCH: usize = 200;
+
+/// An operator on inputs, as it is launched.
+struct Case {
+    what: String,
+    name: &'static str,
+    op: OpRef,
+    /// Each input's storage and the layout of its elements therein.
+    x: Vec<(Layout, HostTensor)>,
+    want: Vec<HostTensor>,
+    /// Input and output that share storage.
+    donated: Option<(usize, usize)>,
+    plan: Plan,
+}
+
+/// A storage in which the axes of `t` lie in the opposite order, backwards and two elements apart.
+fn scattered(t: &HostTensor) -> (Layout, HostTensor) {
+    let (shape, size) = (t.shape(), t.dtype().size_bytes());
+    let (mut strides, mut step, mut offset) = (vec![0isize; shape.rank()], 2, 3);
+    for axis in 0..shape.rank() {
+        strides[axis] = -(step as isize);
+        offset += step * shape[axis].saturating_sub(1);
+        step *= shape[axis].max(1);
+    }
+    let layout = Layout::new(shape.clone(), &strides, offset).expect("a stride for each axis");
+    let mut storage = HostTensor::zeros(t.dtype(), [offset + 1]).expect("there is memory");
+    for (from, at) in t.bytes().chunks_exact(size).zip(layout.indices()) {
+        storage.bytes_mut()[at * size..(at + 1) * size].copy_from_slice(from);
+    }
+    (layout, storage)
+}
+
+fn plan_of(op: &OpRef, x: &[(Layout, HostTensor)], want: &[HostTensor]) -> Option<Plan> {
+    let operands = Operands {
+        x: x.iter().map(|(layout, t)| Input { dtype: t.dtype(), layout }).collect(),
+        y: want.iter().map(|y| (y.dtype(), y.shape())).collect(),
+    };
+    plan(&**op, &operands).unwrap_or_else(|e| panic!("{op:?}: {e}"))
+}
+
+/// The inputs of a sample in every dtype that the operator takes for its floats.
+fn in_other_dtypes(s: &Sample<OpRef>) -> Vec<Vec<HostTensor>> {
+    let mut all = vec![s.x.clone()];
+    let Some(first) = s.x.iter().map(HostTensor::dtype).find(|d| d.is_float()) else { return all };
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16].into_iter().filter(|d| *d != first) {
+        let cast = |t: &HostTensor| match t.dtype() == first {
+            true => HostTensor::from_f64_slice(&t.to_f64_vec(), dtype, t.shape().clone()).expect("a float"),
+            false => t.clone(),
+        };
+        all.push(s.x.iter().map(cast).collect());
+    }
+    all
+}
+
+/// The cases of all samples, and the operators of which some sample has no kernel.
+fn cases() -> (Vec<Case>, BTreeSet<&'static str>) {
+    let only = std::env::var("REMAT_SAMPLES").ok();
+    let (pool, mut cases, mut lacking) = (Pool::new(1), Vec::new(), BTreeSet::new());
+    for entry in Registry::portable().entries() {
+        if only.as_deref().is_some_and(|only| only != entry.name) {
+            continue;
+        }
+        for (k, s) in entry.samples().iter().enumerate().filter(|(_, s)| !matches!(s.expect, Expect::Error(_))) {
+            for x in in_other_dtypes(s) {
+                // not every operator takes every dtype
+                let Ok(want) = eval_on_host(&*s.op, &x, &pool) else { continue };
+                let dense: Vec<_> = x.iter().map(|t| (Layout::contiguous(t.shape().clone()), t.clone())).collect();
+                if matches!(&*dense, [one] if s.op.view(&one.0).is_some()) {
+                    continue;
+                }
+                let Some(found) = plan_of(&s.op, &dense, &want) else {
+                    lacking.insert(entry.name);
+                    continue;
+                };
+                let dtypes: Vec<DType> = x.iter().map(HostTensor::dtype).collect();
+                let what = format!("{} sample {k} of {dtypes:?}", entry.name);
+                let case = |what: String, x: Vec<(Layout, HostTensor)>, donated, plan| Case {
+                    what,
+                    name: entry.name,
+                    op: s.op.clone(),
+                    x,
+                    want: want.clone(),
+                    donated,
+                    plan,
+                };
+                let fits = |(i, j): &(usize, usize)| {
+                    let given = x.get(*i).map(|t| (t.dtype(), t.shape()));
+                    given == want.get(*j).map(|y| (y.dtype(), y.shape()))
+                };
+                for pair in s.op.overwrite().iter().filter(|p| fits(p)) {
+                    cases.push(case(format!("{what} in place {pair:?}"), dense.clone(), Some(*pair), found.clone()));
+                }
+                cases.push(case(what.clone(), dense, None, found));
+                let is_strided = |i: usize| s.op.layout(i) == LayoutReq::Strided && x[i].elems() > 0;
+                if (0..x.len()).any(is_strided) {
+                    let strided: Vec<_> = (x.iter().enumerate())
+                        .map(|(i, t)| match is_strided(i) {
+                            true => scattered(t),
+                            false => (Layout::contiguous(t.shape().clone()), t.clone()),
+                        })
+                        .collect();
+                    match plan_of(&s.op, &strided, &want) {
+                        Some(plan) => cases.push(case(format!("{what} strided"), strided, None, plan)),
+                        None => panic!("{what} has a kernel, but none for strided inputs"),
+                    }
+                }
+            }
+        }
+    }
+    (cases, lacking)
+}
+
+/// The outputs of a case.
+fn run(device: &mut Cuda, case: &Case) -> remat_types::Result<Vec<HostTensor>> {
+    let mut end = 0;
+    let mut place = |bytes: usize| {
+        let at = end;
+        end = (at + bytes).next_multiple_of(256);
+        at
+    };
+    let y_at: Vec<usize> = case.want.iter().map(|y| place(y.bytes().len())).collect();
+    let x_at: Vec<usize> = (case.x.iter().enumerate())
+        .map(|(i, (_, t))| match case.donated {
+            Some((from, to)) if from == i => y_at[to],
+            _ => place(t.bytes().len()),
+        })
+        .collect();
+    let workspace = (place(case.plan.workspace), case.plan.workspace);
+    device.reserve(end)?;
+    let mut garbage = HostTensor::zeros(DType::U8, [end])?;
+    garbage.bytes_mut().fill(0xa5);
+    device.upload(StreamId(0), 0, &garbage)?;
+    for ((_, t), at) in case.x.iter().zip(&x_at) {
+        device.upload(StreamId(0), *at, t)?;
+    }
+    let buffer = |i: usize| {
+        let (layout, t) = &case.x[i];
+        Buffer { dtype: t.dtype(), layout, at: x_at[i], bytes: t.bytes().len() }
+    };
+    let out = |(j, y): (usize, &'_ HostTensor)| (y.dtype(), y.shape().clone(), y_at[j], y.bytes().len());
+    let outs: Vec<(DType, Shape, usize, usize)> = case.want.iter().enumerate().map(out).collect();
+    let launch = Launch {
+        op: &case.op,
+        stream: StreamId(0),
+        x: (0..case.x.len()).map(buffer).collect(),
+        y: (outs.iter().enumerate())
+            .map(|(j, (dtype, shape, at, bytes))| OutBuffer {
+                dtype: *dtype,
+                shape,
+                at: *at,
+                bytes: *bytes,
+                donated_from: case.donated.filter(|d| d.1 == j).map(|d| d.0),
+            })
+            .collect(),
+        workspace,
+        after: SmallVec::new(),
+        site: CallSite::here(),
+    };
+    let event: Event = device.launch(&launch)?;
+    device.synchronize(event)?;
+    (outs.iter())
+        .map(|(dtype, shape, at, bytes)| {
+            let layout = Layout::contiguous(shape.clone());
+            device.download(&Buffer { dtype: *dtype, layout: &layout, at: *at, bytes: *bytes }, &[])
+        })
+        .collect()
+}
+
+#[test]
+fn samples_agree_with_the_cpu() {
+    let Some(compiler) = compiler() else { return };
+    let driver = software(SoftwareOptions { threads: 2, ..SoftwareOptions::default() }).expect("a driver");
+    let mut device = Cuda::open(&driver, compiler, 0).expect("opens");
+    let (cases, lacking) = cases();
+    for batch in cases.iter().flat_map(|c| &c.plan.calls).collect::<Vec<_>>().chunks(BATCH) {
+        device.prepare(batch.iter().copied()).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let difference = match run(&mut device, case) {
+            Ok(got) if SUMS.contains(&case.name) => differences(&got, &case.want, Tolerance::Float),
+            // a device has NaNs of its own
+            Ok(got) => differences(&got, &case.want, Tolerance::Exact),
+            // the context has failed, and so will every later call
+            Err(e) => panic!("{}: {e}", case.what),
+        };
+        wrong.extend(difference.map(|d| format!("{}: {d}", case.what)));
+    }
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    println!("{} cases", cases.len());
+    if std::env::var_os("REMAT_SAMPLES").is_none() {
+        assert_eq!(lacking.into_iter().collect::<Vec<_>>(), ON_THE_HOST);
+    }
+}
