@@ -62,7 +62,8 @@ fn check(rig: &mut Rig, e: &Expression, shape: &[usize], given: &[Given], gate: 
     let walk = Walk::new(&shape, &layouts).expect("broadcasts");
     let form = walk.form();
     let call = kernel(e, &walk).expect("has a form in C").expect("elements");
-    let function = rig.load(&ptx(&compiler, &(PRELUDE.to_owned() + &call.source))).kernel(&call.name).expect("is there");
+    let function =
+        rig.load(&ptx(&compiler, &(PRELUDE.to_owned() + &call.source))).kernel(&call.name).expect("is there");
     for (k, g) in given.iter().enumerate() {
         rig.put(k, &g.storage());
     }
