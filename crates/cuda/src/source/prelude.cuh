@@ -140,3 +140,19 @@ __device__ __noinline__ double fmod_f64(double x, double y) {
 
 // the remainder of two floats is a float, and doubles hold both
 __device__ __forceinline__ float fmod_f32(float x, float y) { return (float)fmod_f64((double)x, (double)y); }
+
+// Notes that a launch refuses what it finds at a position, with a value for the error. The least position stays. The words are
+// all ones at first: position, value, and a lock, which is free then.
+__device__ __noinline__ void refuse(u64 *failure, u64 position, i64 value) {
+    volatile u64 *words = failure;
+    for (bool is_done = position >= words[0]; !is_done;) {
+        if (atomicCAS(failure + 2, ~0ull, 0ull) != ~0ull) continue;
+        if (position < words[0]) {
+            words[0] = position;
+            words[1] = (u64)value;
+        }
+        __threadfence();
+        atomicExch(failure + 2, ~0ull);
+        is_done = true;
+    }
+}
