@@ -3,7 +3,9 @@
 //! Nothing above this trait dereferences device memory. Offsets are into the device's one arena. The worker keeps the
 //! arena's books; a backend backs it with memory and moves bytes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use remat_graph::plan::problem::SpillRates;
 use remat_types::{Error, ErrorKind, HostTensor, Result};
@@ -13,6 +15,27 @@ use crate::kernels::{HostKernels, KernelSet};
 use crate::launch::{Buffer, Event, FileCopy, Launch, LaunchTime, Progress, StreamId};
 use crate::run::ProgramLaunch;
 use crate::spill::SpillTo;
+
+/// Operators that a device ran on the host, since the device was opened.
+#[derive(Clone, Debug, Default)]
+pub struct HostCalls {
+    /// By the operator's label: number and nanoseconds.
+    pub by_op: BTreeMap<&'static str, (u64, u64)>,
+    /// Bytes that were copied between the host and the device for them.
+    pub bytes: u64,
+}
+
+static NO_HOST_CALLS: HostCalls = HostCalls { by_op: BTreeMap::new(), bytes: 0 };
+
+impl HostCalls {
+    /// Notes a call.
+    pub fn add(&mut self, op: &'static str, time: Duration, bytes: usize) {
+        let (count, ns) = self.by_op.entry(op).or_default();
+        *count += 1;
+        *ns += time.as_nanos() as u64;
+        self.bytes += bytes as u64;
+    }
+}
 
 /// A device. Calls come from one thread, the worker that owns it.
 pub trait Backend: Send {
@@ -154,6 +177,11 @@ pub trait Backend: Send {
     /// of them failed.
     fn settle(&mut self, _at: usize, _bytes: usize) -> Result<()> {
         Ok(())
+    }
+
+    /// The steps of programs for which the device has no kernel and which it ran on the host.
+    fn host_calls(&self) -> &HostCalls {
+        &NO_HOST_CALLS
     }
 
     /// The time that collectives took beside kernels.

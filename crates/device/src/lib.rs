@@ -24,7 +24,7 @@ mod run;
 pub mod spill;
 
 pub use arena::{Alignment, Arena, ArenaFigures, Block, End, Owner, Segment};
-pub use backend::Backend;
+pub use backend::{Backend, HostCalls};
 pub use dry::Dry;
 pub use host::{CommSpan, Communication};
 pub use in_flight::{Bytes, InFlight, Uses};

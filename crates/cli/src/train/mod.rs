@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use remat::nn::Checkpoint;
 use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight, SmallestBudget, SpillTo};
 use remat::types::{Error, ErrorKind, Result};
@@ -44,8 +43,9 @@ pub(crate) struct RunOptions {
     /// million need a unit (`B` for bytes)
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
-    /// The device that trains; `emulated` runs as an accelerator does, on threads of the processor, for tests
-    #[arg(long, default_value = "cpu", value_name = "NAME", value_parser = PossibleValuesParser::new(computing_devices()))]
+    /// The device that trains: `cpu`, or `cuda:0` for the first GPU; `emulated` runs as an accelerator does, on threads of the
+    /// processor, for tests
+    #[arg(long, default_value = "cpu", value_name = "NAME", value_parser = computing_device)]
     device: String,
     /// Compute threads [default: the number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -98,9 +98,13 @@ pub(crate) struct RunOptions {
     shard_gradients: bool,
 }
 
-/// The devices that compute values.
-fn computing_devices() -> impl Iterator<Item = &'static str> {
-    Device::names().filter(|name| *name != "dry")
+/// The name of a device that computes values.
+fn computing_device(name: &str) -> Result<String> {
+    Device::check_name(name)?;
+    match name {
+        "dry" => Err(Error::new(ErrorKind::Value, "device `dry` computes no values")),
+        _ => Ok(name.to_owned()),
+    }
 }
 
 /// For the options of tasks.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::code::{Kernel, Program};
-use crate::exec::{ExecOptions, Memory};
+use crate::exec::{Checks, ExecOptions, Memory};
 
 mod capture;
 mod copies;
@@ -110,12 +110,16 @@ struct LoadedFunction {
 impl Device {
     /// One device or more, as the options say; the first one is current.
     pub fn new(options: DeviceOptions) -> Self {
+        let memory = match options.exec.checks {
+            Checks::All => Memory::new(),
+            Checks::Bounds => Memory::unchecked(),
+        };
         let streams = (0..options.devices.max(1)).map(|d| StreamState::new(d, true, Clock::default())).collect();
         Device {
             drawn: options.seed,
             options,
             current: 0,
-            memory: Memory::new(),
+            memory,
             allocated: BTreeMap::new(),
             physical: Vec::new(),
             pinned: BTreeMap::new(),

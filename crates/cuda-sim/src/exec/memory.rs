@@ -189,12 +189,23 @@ pub struct Memory {
     pub(super) closed: Vec<Allocation>,
     next: u64,
     launches: u64,
+    /// True if kernels do not note what they write, so that nothing is known of bytes that nobody wrote.
+    is_unchecked: bool,
 }
 
 impl Memory {
     /// Memory without an allocation.
     pub fn new() -> Self {
         Memory { next: FIRST_ADDRESS, ..Memory::default() }
+    }
+
+    /// Memory for kernels that run with other checks than all: reads of bytes that nobody wrote are allowed.
+    pub fn unchecked() -> Self {
+        Memory { is_unchecked: true, ..Memory::new() }
+    }
+
+    pub(super) fn is_unchecked(&self) -> bool {
+        self.is_unchecked
     }
 
     /// Allocates bytes that nobody has written. Their address is a multiple of 512.

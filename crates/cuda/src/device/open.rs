@@ -39,6 +39,12 @@ fn ordinal(name: &str, kind: &str) -> Result<Option<usize>> {
 }
 
 impl Cuda {
+    /// True if [`Cuda::by_name`] knows a device of this name, whether there is one or not. Errors (Value): the number in it is none.
+    pub fn is_name(name: &str) -> Result<bool> {
+        let is_software = cfg!(feature = "cuda-sim") && ordinal(name, "cuda-sim")?.is_some();
+        Ok(is_software || ordinal(name, "cuda")?.is_some())
+    }
+
     /// The device of a name: `cuda` and `cuda:0` for the first GPU, `cuda:1` for the second. With the feature `cuda-sim` also
     /// `cuda-sim`, a device in software that runs the same kernels on the CPU's threads, for tests without a GPU. `None` for
     /// another name.
@@ -53,7 +59,8 @@ impl Cuda {
         let Some(ordinal) = ordinal(name, "cuda")? else { return Ok(None) };
         let search = search();
         let driver = Driver::open(&search)?;
-        Cuda::open(&driver, Compiler::open(&search)?, ordinal).map(Some)
+        let device = Cuda::open(&driver, Compiler::open(&search)?, ordinal)?;
+        Ok(Some(device.named(format!("cuda:{ordinal}"))))
     }
 }
 
@@ -72,9 +79,8 @@ fn software(ordinal: usize) -> Result<Cuda> {
         threads,
         ..SoftwareOptions::default()
     };
-    let mut device = Cuda::open(&software(options)?, Compiler::open(&search())?, ordinal)?;
-    device.rename(format!("cuda-sim:{ordinal}"));
-    Ok(device)
+    let device = Cuda::open(&software(options)?, Compiler::open(&search())?, ordinal)?;
+    Ok(device.named(format!("cuda-sim:{ordinal}")))
 }
 
 #[cfg(test)]

@@ -57,6 +57,24 @@ impl Lane {
         done.record(&self.stream)
     }
 
+    /// Queues a fill of a range with one byte.
+    pub fn fill(&mut self, arena: &Arena, at: usize, byte: u8, bytes: usize) -> Result<()> {
+        let to = within(arena, at, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range lies in the arena, whose owner orders its work.
+        unsafe { self.stream.fill(to, byte, bytes) }
+    }
+
+    /// Queues a copy of bytes from one offset to another. Errors (Internal): the ranges overlap.
+    pub fn copy(&mut self, arena: &Arena, from: usize, to: usize, bytes: usize) -> Result<()> {
+        if from.abs_diff(to) < bytes {
+            return Err(Error::new(ErrorKind::Internal, "a copy onto itself"));
+        }
+        self.shift(arena, from, to, bytes)
+    }
+
     /// A buffer of at least `bytes` bytes whose last copy is done.
     fn free_buffer(&mut self, bytes: usize) -> Result<usize> {
         for (i, (pinned, done)) in self.staging.iter().enumerate() {

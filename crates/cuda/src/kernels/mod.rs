@@ -40,10 +40,21 @@ pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {
 /// The kernels of a CUDA device.
 #[derive(Clone, Debug)]
 pub(crate) struct CudaKernels {
-    pub(crate) device: String,
+    device: String,
+    /// True if steps of programs run on the host where there is no kernel for them.
+    falls_back: bool,
 }
 
 impl CudaKernels {
+    pub(crate) fn new(device: String, falls_back: bool) -> CudaKernels {
+        CudaKernels { device, falls_back }
+    }
+
+    /// True if steps of programs run on the host where there is no kernel for them.
+    pub(crate) fn falls_back(&self) -> bool {
+        self.falls_back
+    }
+
     /// The plan for contiguous inputs of these facts.
     fn plan(&self, op: &dyn Op, x: &[&Fact]) -> Option<Plan> {
         let y = op.infer(x).ok()?;
@@ -70,10 +81,20 @@ impl KernelSet for CudaKernels {
     }
 
     fn supports(&self, op: &dyn Op, x: &[&Fact]) -> bool {
-        self.plan(op, x).is_some()
+        let (mut has_parts, mut is_whole) = (false, true);
+        op.for_each_part(&mut |part| {
+            has_parts = true;
+            is_whole &= self.falls_back || self.supports(part, &[]);
+        });
+        if has_parts { is_whole } else { self.plan(op, x).is_some() }
     }
 
     fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize {
+        let mut has_parts = false;
+        op.for_each_part(&mut |_| has_parts = true);
+        if has_parts {
+            return op.workspace(x, 1);
+        }
         self.plan(op, x).map_or(0, |p| p.workspace)
     }
 

@@ -110,6 +110,11 @@ static KINDS: &[(&str, OpenDevice)] = &[
     ("emulated", |options| Device::with_backend(remat_emulated::EmulatedOptions::default().open()?, options)),
 ];
 
+fn unknown(name: &str) -> Error {
+    let all: Vec<&str> = Device::names().collect();
+    Error::new(ErrorKind::Value, format!("there is no device `{name}`; this build has {}", all.join(", ")))
+}
+
 /// A device: an arena, ordered streams and the worker that runs them. Clones share it. When the last clone, channel and
 /// handle is dropped, the device runs its queue to the end and joins its worker.
 #[derive(Clone)]
@@ -141,9 +146,19 @@ impl Device {
             let options = DeviceOptions { host_fallback: true, ..options };
             return Device::with_backend(Box::new(gpu), options);
         }
-        let all: Vec<&str> = Device::names().collect();
-        let text = format!("there is no device `{name}`; this build has {}", all.join(", "));
-        Err(Error::new(ErrorKind::Value, text))
+        Err(unknown(name))
+    }
+
+    /// Errors (Value) if [`Device::open`] knows no device of this name. One that it knows may still not be there.
+    pub fn check_name(name: &str) -> Result<()> {
+        if KINDS.iter().any(|kind| kind.0 == name) {
+            return Ok(());
+        }
+        #[cfg(feature = "cuda")]
+        if remat_cuda::device::Cuda::is_name(name)? {
+            return Ok(());
+        }
+        Err(unknown(name))
     }
 
     /// Names that [`Device::open`] takes in this build. Of GPUs it has the first, whether there is one or not.

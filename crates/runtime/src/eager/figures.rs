@@ -7,7 +7,7 @@ use super::simulation::CommandStream;
 use super::worker::Worker;
 use crate::profile::{Lane, Span, Trace, TraceSink};
 use crate::report::{HolderBytes, Kind, MemoryReport, MemoryUse, OpTime, Stats};
-use remat_device::{CommSpan, Communication};
+use remat_device::{CommSpan, Communication, HostCalls};
 
 /// The figures that the worker keeps of its work.
 #[derive(Default)]
@@ -21,6 +21,8 @@ pub(super) struct Figures {
     pub(super) recording: Option<CommandStream>,
     /// The communication times at the last reset of the counters.
     pub(super) reset_communication: Communication,
+    /// The calls of the device's own that are counted already.
+    pub(super) host_calls: HostCalls,
 }
 
 impl Worker {
@@ -37,11 +39,26 @@ impl Worker {
         self.figures.stats.spill_file = self.spills.used();
         self.figures.stats.host_waits = self.launcher.host_waits();
         self.figures.stats.spill_failure = self.spills.failure().map(Error::to_string);
+        self.count_host_calls();
         let communication = self.launcher.device().communication();
         self.figures.stats.communication_ns = communication.busy_ns - self.figures.reset_communication.busy_ns;
         self.figures.stats.exposed_communication_ns =
             communication.exposed_ns - self.figures.reset_communication.exposed_ns;
         self.figures.stats.clone()
+    }
+
+    /// Adds the calls that the device ran on the host since the last time.
+    fn count_host_calls(&mut self) {
+        let all = self.launcher.device().host_calls().clone();
+        let seen = std::mem::replace(&mut self.figures.host_calls, all.clone());
+        self.figures.stats.host_fallback_bytes += all.bytes - seen.bytes;
+        for (op, (count, ns)) in all.by_op {
+            let (seen_count, seen_ns) = seen.by_op.get(op).copied().unwrap_or_default();
+            let (count, ns) = (count - seen_count, ns - seen_ns);
+            self.figures.stats.host_fallback_ops += count;
+            self.figures.stats.host_fallback_ns += ns;
+            self.launcher.note_host_runs(op, count, ns);
+        }
     }
 
     pub(super) fn start_trace(&mut self, sink: Option<TraceSink>) {
@@ -91,6 +108,7 @@ impl Worker {
     }
 
     pub(super) fn reset_peak(&mut self) {
+        self.figures.host_calls = self.launcher.device().host_calls().clone();
         self.memory.reset_peak();
         self.figures.stats = Stats::default();
         self.figures.recomputed.clear();

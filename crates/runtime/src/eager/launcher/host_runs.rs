@@ -29,6 +29,12 @@ impl HostRuns {
         &self.by_op
     }
 
+    /// Counts launches of an op.
+    pub(super) fn note(&mut self, op: &'static str, count: u64, ns: u64) {
+        let known = self.by_op.entry(op).or_default();
+        (known.0, known.1) = (known.0 + count, known.1 + ns);
+    }
+
     pub(super) fn reset(&mut self) {
         self.by_op.clear();
     }
@@ -76,8 +82,7 @@ impl Worker {
         self.figures.stats.host_fallback_ops += 1;
         self.figures.stats.host_fallback_ns += ns;
         self.figures.stats.host_fallback_bytes += bytes as u64;
-        let (count, time_ns) = self.launcher.host_runs.by_op.entry(call.label.text).or_default();
-        (*count, *time_ns) = (*count + 1, *time_ns + ns);
+        self.launcher.host_runs.note(call.label.text, 1, ns);
         Ok(event)
     }
 

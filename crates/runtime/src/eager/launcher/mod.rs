@@ -63,6 +63,13 @@ impl Launcher {
         }
     }
 
+    /// Counts launches of an op that ran on the host.
+    pub(super) fn note_host_runs(&mut self, op: &'static str, count: u64, ns: u64) {
+        if count > 0 {
+            self.host_runs.note(op, count, ns);
+        }
+    }
+
     /// The backend, for its memory and its files.
     pub(super) fn device(&mut self) -> &mut dyn Backend {
         &mut *self.device

@@ -1,0 +1,118 @@
+//! Plans that were made, with their kernels compiled and loaded.
+
+use std::sync::Arc;
+
+use remat_device::Launch;
+use remat_ops::{Op, OpRef};
+use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
+use rustc_hash::FxHashMap;
+
+use crate::driver::{Compiler, Context, Kernel, Module};
+use crate::kernels::plan::{Call, Input, Operands, Plan};
+use crate::kernels::plan;
+use crate::source::PRELUDE;
+
+/// Plans that are kept. When there are more, all are forgotten; their kernels are not.
+const MOST_PLANS: usize = 16_384;
+
+/// A plan whose kernels are loaded.
+pub(super) struct Prepared {
+    pub(super) plan: Plan,
+    /// By call.
+    pub(super) kernels: SmallVec<[Kernel; 2]>,
+}
+
+/// An operator and what its plan depends on.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    op: OpRef,
+    x: SmallVec<[(DType, Shape, SmallVec<[isize; 4]>); 4]>,
+    y: SmallVec<[(DType, Shape); 2]>,
+}
+
+impl Key {
+    fn new(op: &OpRef, o: &Operands<'_>) -> Key {
+        let strides = |l: &Layout| SmallVec::from_slice(l.strides());
+        Key {
+            op: op.clone(),
+            x: o.x.iter().map(|x| (x.dtype, x.layout.shape().clone(), strides(x.layout))).collect(),
+            y: o.y.iter().map(|y| (y.0, y.1.clone())).collect(),
+        }
+    }
+}
+
+/// See the module's note.
+pub(super) struct Compiled {
+    compiler: Compiler,
+    context: Context,
+    /// By source.
+    kernels: FxHashMap<String, Kernel>,
+    plans: FxHashMap<Key, Arc<Prepared>>,
+}
+
+/// The operands of a launch.
+pub(super) fn operands_of<'l>(l: &'l Launch<'_>) -> Operands<'l> {
+    Operands {
+        x: l.x.iter().map(|x| Input { dtype: x.dtype, layout: x.layout }).collect(),
+        y: l.y.iter().map(|y| (y.dtype, y.shape)).collect(),
+    }
+}
+
+/// The plan of an operator. Errors (Device): there is no kernel for it.
+pub(super) fn plan_of(op: &dyn Op, operands: &Operands<'_>) -> Result<Plan> {
+    let lacking = || Error::new(ErrorKind::Device, "the device has no kernel for it");
+    plan(op, operands)?.ok_or_else(lacking)
+}
+
+impl Compiled {
+    pub(super) fn new(compiler: Compiler, context: &Context) -> Compiled {
+        Compiled { compiler, context: context.clone(), kernels: FxHashMap::default(), plans: FxHashMap::default() }
+    }
+
+    /// Compiles the kernels of calls that are not known yet, in one go. Errors: those of the compiler and of the driver.
+    pub(super) fn prepare<'c>(&mut self, calls: impl IntoIterator<Item = &'c Call>) -> Result<()> {
+        let mut missing: Vec<&Call> = calls.into_iter().filter(|c| !self.kernels.contains_key(&c.source)).collect();
+        missing.sort_unstable_by(|a, b| a.source.cmp(&b.source));
+        missing.dedup_by(|a, b| a.source == b.source);
+        let Some(first) = missing.first() else { return Ok(()) };
+        let source: String = std::iter::once(PRELUDE).chain(missing.iter().map(|c| c.source.as_str())).collect();
+        let code = self.compiler.ptx(&format!("{}.cu", first.name), &source, self.context.architecture())?;
+        let module = Module::load(&self.context, &code)?;
+        for call in missing {
+            self.kernels.insert(call.source.clone(), module.kernel(&call.name)?);
+        }
+        Ok(())
+    }
+
+    /// The kernel of a call, which is compiled at its first use. Errors: as [`Compiled::prepare`].
+    pub(super) fn kernel(&mut self, call: &Call) -> Result<Kernel> {
+        if let Some(known) = self.kernels.get(&call.source) {
+            return Ok(known.clone());
+        }
+        self.prepare([call])?;
+        let lacking = || Error::new(ErrorKind::Internal, format!("kernel `{}` was not compiled", call.name));
+        self.kernels.get(&call.source).cloned().ok_or_else(lacking)
+    }
+
+    /// The plan of an operator for these operands, made at its first use. Errors: those of [`plan_of`] and of
+    /// [`Compiled::prepare`].
+    pub(super) fn planned(&mut self, op: &OpRef, operands: &Operands<'_>) -> Result<Arc<Prepared>> {
+        let key = Key::new(op, operands);
+        if let Some(known) = self.plans.get(&key) {
+            return Ok(known.clone());
+        }
+        let plan = plan_of(&**op, operands)?;
+        let kernels = plan.calls.iter().map(|call| self.kernel(call)).collect::<Result<_>>()?;
+        if self.plans.len() >= MOST_PLANS {
+            self.plans.clear();
+        }
+        let made = Arc::new(Prepared { plan, kernels });
+        self.plans.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// True if the plan of an operator for these operands was made.
+    pub(super) fn is_planned(&self, op: &OpRef, operands: &Operands<'_>) -> bool {
+        self.plans.contains_key(&Key::new(op, operands))
+    }
+}
