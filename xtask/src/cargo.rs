@@ -7,6 +7,9 @@ use crate::finding::Finding;
 use crate::mpi;
 use crate::repo::Repo;
 
+/// The folders in which tests look for the compiler of CUDA's kernels.
+pub(crate) const CUDA_LIBRARIES: &str = "REMAT_CUDA_LIBRARIES";
+
 /// A cargo command in `dir`, with the cargo that runs this program.
 pub(crate) fn cargo(dir: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -16,10 +19,17 @@ pub(crate) fn cargo(dir: &Path) -> Command {
 
 /// Runs every test, including ranks over MPI if the machine has it. Cargo's closing lines are the last output. Examples
 /// are not tests: clippy makes sure that they compile.
-pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
-    let tests = ["test", "--workspace", "--no-fail-fast"];
+pub(crate) fn test(repo: &Repo, rest: &[String], cuda_compiler: Option<&Path>) -> Result<bool, String> {
+    let tests = || {
+        let mut command = cargo(repo.root());
+        command.args(["test", "--workspace", "--no-fail-fast"]);
+        if let Some(folder) = cuda_compiler {
+            command.env(CUDA_LIBRARIES, folder);
+        }
+        command
+    };
     if !rest.is_empty() {
-        return succeeds(cargo(repo.root()).args(tests).args(rest));
+        return succeeds(tests().args(rest));
     }
     if !mpi::is_here() {
         let why = mpi::missing().map_or_else(|| "REMAT_MPI is 0".to_owned(), |what| format!("there is no {what}"));
@@ -29,8 +39,8 @@ pub(crate) fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
     }
     let features = mpi::features(repo);
     // every target whose manifest does not set `test = false`
-    let passed = succeeds(cargo(repo.root()).args(tests).args(&features).arg("--tests"))?;
-    Ok(succeeds(cargo(repo.root()).args(tests).args(&features).arg("--doc"))? && passed)
+    let passed = succeeds(tests().args(&features).arg("--tests"))?;
+    Ok(succeeds(tests().args(&features).arg("--doc"))? && passed)
 }
 
 /// The manifest of the fuzz targets, a workspace of its own.

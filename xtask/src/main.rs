@@ -69,7 +69,11 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
 /// Runs every test. Without arguments the Python package comes first, so that cargo's closing lines are the last ones.
 fn test(repo: &Repo, rest: &[String]) -> Result<bool, String> {
     let python = if rest.is_empty() { python::test(repo)? } else { true };
-    let rust = cargo::test(repo, rest)?;
+    let compiler = match std::env::var_os(cargo::CUDA_LIBRARIES) {
+        Some(folder) => Some(folder.into()),
+        None => python::cuda_compiler(repo)?,
+    };
+    let rust = cargo::test(repo, rest, compiler.as_deref())?;
     if !python {
         eprintln!("the tests of the Python package failed, see above");
     }

@@ -11,6 +11,10 @@ use crate::repo::Repo;
 const OLDEST: &str = "3.10";
 /// The packages that the tests need besides the tested one.
 const PACKAGES: [&str; 2] = ["pytest>=8", "numpy>=1.23"];
+/// The compiler of CUDA's kernels, for the tests of the software device; pinned, since another one makes other PTX.
+const NVRTC: &str = "nvidia-cuda-nvrtc-cu12==12.9.86";
+/// The folder of its library in the packages of an environment.
+const NVRTC_FOLDER: &str = "nvidia/cuda_nvrtc/lib";
 /// The compiled part, where the package imports it. It is not part of the repository.
 const COMPILED: &str = "python/remat/_remat.abi3.so";
 
@@ -46,6 +50,31 @@ pub(crate) fn place_compiled(repo: &Repo) -> Result<(), String> {
     let library = target(repo.root())?.join("debug/lib_remat.so");
     let copied = std::fs::copy(&library, repo.root().join(COMPILED));
     copied.map(drop).map_err(|e| format!("cannot copy {}: {e}", library.display()))
+}
+
+/// The folder of the compiler of CUDA's kernels, which is installed as a package of Python if it is not there. `None`, with a
+/// note, where it cannot be: tests of those kernels then say that they are left out.
+pub(crate) fn cuda_compiler(repo: &Repo) -> Result<Option<PathBuf>, String> {
+    let skipped = |why: &str| {
+        println!("skipped the tests of CUDA's kernels: {why}; `REMAT_CUDA_LIBRARIES` names the folder of NVRTC");
+        Ok(None)
+    };
+    let Some(python) = find() else { return skipped("there is no Python that could install their compiler") };
+    let folder = target(repo.root())?.join("python");
+    let own = environment(&python, &folder)?;
+    if let Some(found) = compiler_in(&folder) {
+        return Ok(Some(found));
+    }
+    let installed = Command::new(own).args(["-m", "pip", "install", "--quiet", NVRTC]).status();
+    match compiler_in(&folder) {
+        Some(found) if installed.is_ok_and(|s| s.success()) => Ok(Some(found)),
+        _ => skipped(&format!("pip cannot install {NVRTC}")),
+    }
+}
+
+fn compiler_in(environment: &Path) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(environment.join("lib")).ok()?.flatten();
+    versions.map(|v| v.path().join("site-packages").join(NVRTC_FOLDER)).find(|folder| folder.is_dir())
 }
 
 /// A Python that is new enough.

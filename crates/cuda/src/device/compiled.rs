@@ -8,8 +8,8 @@ use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
 use crate::driver::{Compiler, Context, Kernel, Module};
-use crate::kernels::plan::{Call, Input, Operands, Plan};
 use crate::kernels::plan;
+use crate::kernels::plan::{Call, Input, Operands, Plan};
 use crate::source::PRELUDE;
 
 /// Plans that are kept. When there are more, all are forgotten; their kernels are not.

@@ -58,7 +58,8 @@ pub(super) fn run(device: &mut Cuda, p: &ProgramLaunch<'_, '_>) -> Result<Event>
         prepare(device, &p.body).map_err(located)?;
     }
     let begin = device.queue.mark(device.lane.stream())?;
-    let mut running = Running { roots, launch: l, is_timed: is_first, started: None, is_update: false, depth: 0, device };
+    let mut running =
+        Running { roots, launch: l, is_timed: is_first, started: None, is_update: false, depth: 0, device };
     match running.walk(p) {
         Ok(()) => {
             let roots = running.roots;
