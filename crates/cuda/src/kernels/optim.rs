@@ -345,9 +345,13 @@ impl Rule {
         b.failure();
         text += &format!(
             "const i64 number = x{step}[0];\n\
-             if (number < 1) {{\nif (blockIdx.x == 0 && threadIdx.x == 0) refuse(failure, 0, number);\nreturn;\n}}\n\
-             __shared__ real rates[{}];\n\
-             if (threadIdx.x == 0) {{\nconst double step = (double)number;\n{}",
+             if (number < 1) {{\nif (blockIdx.x == 0 && threadIdx.x == 0) refuse(failure, 0, number);\nreturn;\n}}\n"
+        );
+        if self.rates.is_empty() {
+            return text;
+        }
+        text += &format!(
+            "__shared__ real rates[{}];\nif (threadIdx.x == 0) {{\nconst double step = (double)number;\n{}",
             self.rates.len(),
             self.setup
         );
