@@ -119,7 +119,9 @@ impl<'a, 'o> Adafactor<'a, 'o> {
     fn new(op: &'a AdafactorUpdate, o: &'a Operands<'o>) -> Self {
         let dtype = o.y[0].0;
         let (count, rows, columns) = match (op.factored, o.y[0].1.dims()) {
-            (true, [outer @ .., rows, columns]) => (outer.iter().product::<usize>() as u64, *rows as u64, *columns as u64),
+            (true, [outer @ .., rows, columns]) => {
+                (outer.iter().product::<usize>() as u64, *rows as u64, *columns as u64)
+            }
             _ => (1, 1, o.elems(0)),
         };
         let eps1 = op.eps1.map_or_else(|| epsilon_of(dtype), |e| e.to_f64());
