@@ -2,8 +2,9 @@
 
 use remat_ops::Op;
 use remat_ops::pointwise::{Arange, Fill};
-use remat_types::{DType, Result, for_storage};
+use remat_types::{DType, Result};
 
+use super::movement::{bits_of, bits_type};
 use super::plan::{Builder, Call, Operands, Plan, Value};
 use crate::source::cast;
 
@@ -21,21 +22,11 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
 
 /// The bits of the value, whatever they mean.
 fn fill(op: &Fill, o: &Operands<'_>) -> Option<Call> {
-    let mut bits = [0; 8];
-    if op.dtype == DType::Bool {
-        bits[0] = u8::from(op.value.cast::<bool>());
-    } else {
-        for_storage!(op.dtype, T => {
-            for (to, from) in bits.iter_mut().zip(op.value.cast::<T>().to_le_bytes()) {
-                *to = from;
-            }
-        });
-    }
     let mut b = Builder::new("fill");
-    let size = 8 * op.dtype.size_bytes();
-    b.parameter(format!("u{size} *y0"), Value::Y(0));
-    b.u64("bits", u64::from_le_bytes(bits));
-    b.each(o.elems(0), &format!("y0[i] = (u{size})bits;\n"))
+    let bits = bits_type(op.dtype);
+    b.parameter(format!("{bits} *y0"), Value::Y(0));
+    b.u64("value", bits_of(op.value, op.dtype));
+    b.each(o.elems(0), &format!("y0[i] = ({bits})value;\n"))
 }
 
 fn arange(op: &Arange, o: &Operands<'_>) -> Option<Call> {
