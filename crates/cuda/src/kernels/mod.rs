@@ -1,8 +1,14 @@
 //! The operators for which there are kernels, by family.
 
+mod create;
 pub mod elementwise;
+mod index;
 mod matmul;
+mod movement;
+mod optim;
+mod optim_norms;
 pub mod plan;
+mod random;
 pub mod walk;
 
 use remat_device::{Alignment, KernelSet};
@@ -25,7 +31,16 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan];
+const FAMILIES: &[Family] = &[
+    elementwise::plan,
+    matmul::plan,
+    optim::plan,
+    optim_norms::plan,
+    create::plan,
+    random::plan,
+    movement::plan,
+    index::plan,
+];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {
