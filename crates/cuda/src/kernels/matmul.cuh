@@ -5,31 +5,58 @@ __device__ __forceinline__ double multiply_add(double a, double b, double c) { r
 __device__ __forceinline__ u32 multiply_add(u32 a, u32 b, u32 c) { return a * b + c; }
 __device__ __forceinline__ u64 multiply_add(u64 a, u64 b, u64 c) { return a * b + c; }
 
+// The elements of a line, of those of a factor: `p` counts along the sum.
+struct StridedLine {
+    const element *x;
+    i64 step;
+    __device__ __forceinline__ total operator()(u64 p) const { return wide(x[(i64)p * step]); }
+};
+
+// A factor whose elements lie by strides.
+struct StridedFactor {
+    typedef StridedLine Line;
+    const element *x;
+    i64 outer, inner;
+    // whether neighbouring threads should read along a line, rather than across
+    __device__ __forceinline__ bool is_along() const { return inner == 1; }
+    __device__ __forceinline__ Line line(u64 at) const { return {x + (i64)at * outer, inner}; }
+};
+
 // Calls `finish(row, column, sum)` for each element of a tile of a [m, k] times b [k, n]. A block of 256 threads takes 16 `T`
 // rows and columns, each thread `T` of both. Each sum goes over k in order, by one multiply-add after the other, so its bits
-// depend neither on the tile nor on m and n. `am` and the like are strides.
-template <int T, typename Finish>
-__device__ __forceinline__ void product(const element *a, i64 am, i64 ak, const element *b, i64 bk, i64 bn, u64 m, u64 n, u64 k,
-                                        Finish finish) {
-    constexpr int SIDE = 16 * T, DEPTH = 16;
+// depend neither on the tile nor on m and n. A factor gives a function of k for a row or column: no element is asked for that
+// lies beyond m, n or k, but lines may be. The sum begins at `from`.
+//
+// `IS_CUT` sums each 16 products for themselves and adds that up, for sums that are so long that they would lose much.
+template <int T, bool IS_CUT = false, typename A, typename B, typename Finish>
+__device__ __forceinline__ void product(const A &a, const B &b, u64 m, u64 n, u64 from, u64 k, Finish finish) {
+    constexpr unsigned SIDE = 16 * T, DEPTH = 16;
     // one more, so that threads that write a column do not all meet in one bank
     __shared__ total rows[DEPTH][SIDE + 1], columns[DEPTH][SIDE + 1];
     const u64 row0 = (u64)blockIdx.y * SIDE, column0 = (u64)blockIdx.x * SIDE;
-    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-    total sums[T][T];
+    const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    // a thread loads T elements of a factor for each step: of as many lines or of one
+    const unsigned across = threadIdx.x % SIDE, deep = threadIdx.x / SIDE;
+    const bool a_along = a.is_along(), b_along = b.is_along();
+    typename A::Line a_lines[T];
+    typename B::Line b_lines[T];
+#pragma unroll
+    for (unsigned t = 0; t < T; ++t) {
+        a_lines[t] = a.line(row0 + (a_along ? ty + 16 * t : across));
+        b_lines[t] = b.line(column0 + (b_along ? ty + 16 * t : across));
+    }
+    total sums[T][T], pieces[T][T];
 #pragma unroll
     for (int r = 0; r < T; ++r)
 #pragma unroll
-        for (int c = 0; c < T; ++c) sums[r][c] = 0;
-    for (u64 k0 = 0; k0 < k; k0 += DEPTH) {
-        for (int e = threadIdx.x; e < DEPTH * SIDE; e += 256) {
-            // neighbouring threads read neighbouring elements, where these lie along an axis
-            const int ra = ak == 1 ? e / DEPTH : e % SIDE, ka = ak == 1 ? e % DEPTH : e / SIDE;
-            const bool has_a = row0 + ra < m && k0 + ka < k;
-            rows[ka][ra] = has_a ? wide(a[(i64)(row0 + ra) * am + (i64)(k0 + ka) * ak]) : (total)0;
-            const int cb = bk == 1 ? e / DEPTH : e % SIDE, kb = bk == 1 ? e % DEPTH : e / SIDE;
-            const bool has_b = column0 + cb < n && k0 + kb < k;
-            columns[kb][cb] = has_b ? wide(b[(i64)(k0 + kb) * bk + (i64)(column0 + cb) * bn]) : (total)0;
+        for (int c = 0; c < T; ++c) sums[r][c] = pieces[r][c] = 0;
+    for (u64 k0 = from; k0 < k; k0 += DEPTH) {
+#pragma unroll
+        for (unsigned t = 0; t < T; ++t) {
+            const unsigned ra = a_along ? ty + 16 * t : across, ka = a_along ? tx : deep + 16 / T * t;
+            rows[ka][ra] = row0 + ra < m && k0 + ka < k ? a_lines[t](k0 + ka) : (total)0;
+            const unsigned cb = b_along ? ty + 16 * t : across, kb = b_along ? tx : deep + 16 / T * t;
+            columns[kb][cb] = column0 + cb < n && k0 + kb < k ? b_lines[t](k0 + kb) : (total)0;
         }
         __syncthreads();
         // not further than k: a product of zeros would take the sign of a sum that is -0
@@ -47,6 +74,13 @@ __device__ __forceinline__ void product(const element *a, i64 am, i64 ak, const 
 #pragma unroll
                 for (int c = 0; c < T; ++c) sums[r][c] = multiply_add(x[r], y[c], sums[r][c]);
         }
+#pragma unroll
+        for (int r = 0; r < T; ++r)
+#pragma unroll
+            for (int c = 0; c < T && IS_CUT; ++c) {
+                pieces[r][c] += sums[r][c];
+                sums[r][c] = 0;
+            }
         __syncthreads();
     }
 #pragma unroll
@@ -54,6 +88,6 @@ __device__ __forceinline__ void product(const element *a, i64 am, i64 ak, const 
 #pragma unroll
         for (int c = 0; c < T; ++c) {
             const u64 row = row0 + ty + 16 * r, column = column0 + tx + 16 * c;
-            if (row < m && column < n) finish(row, column, sums[r][c]);
+            if (row < m && column < n) finish(row, column, IS_CUT ? pieces[r][c] : sums[r][c]);
         }
 }

@@ -125,7 +125,8 @@ fn product(o: &Operands<'_>, result: DType, steps: Option<&Expression>) -> Resul
     };
     let body = format!(
         "for (u64 i = blockIdx.z; i < batches; i += gridDim.z) {{\n{places}\
-         product<{side}>(x0 + {}, am, ak, x1 + {}, bk, bn, m, n, k, [&](u64 row, u64 column, total sum) {{\n\
+         const StridedFactor a = {{x0 + {}, am, ak}}, b = {{x1 + {}, bn, bk}};\n\
+         product<{side}>(a, b, m, n, 0, k, [&](u64 row, u64 column, total sum) {{\n\
          const u64 at = (i * m + row) * n + column;\n{{\n{finish}}}\n}});\n}}\n",
         at[0], at[1],
     );

@@ -1,5 +1,6 @@
 //! The operators for which there are kernels, by family.
 
+mod conv;
 mod create;
 pub mod elementwise;
 mod index;
@@ -8,6 +9,7 @@ mod movement;
 mod optim;
 mod optim_norms;
 pub mod plan;
+mod pool;
 mod random;
 pub mod walk;
 
@@ -40,6 +42,8 @@ const FAMILIES: &[Family] = &[
     random::plan,
     movement::plan,
     index::plan,
+    conv::plan,
+    pool::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
