@@ -4,7 +4,7 @@ use crate::driver::Grid;
 use crate::kernels::plan::{Builder, Call, Value};
 
 /// Roots that a kernel looks at. Gates that have more are made of several.
-pub(super) const MOST_ROOTS: usize = 8;
+pub(super) const MOST_ROOTS: usize = 48;
 
 /// Threads of the one block: those of a warp, which need no shared memory to agree.
 const THREADS: u32 = 32;

@@ -142,17 +142,22 @@ __device__ __noinline__ double fmod_f64(double x, double y) {
 __device__ __forceinline__ float fmod_f32(float x, float y) { return (float)fmod_f64((double)x, (double)y); }
 
 // Notes that a launch refuses what it finds at a position, with a value for the error. The least position stays. The words are
-// all ones at first: position, value, and a lock, which is free then.
+// all ones at first: position, value, and a lock, which is free then. The lanes of a warp take turns, so that none waits for a
+// lane that cannot go on before it.
 __device__ __noinline__ void refuse(u64 *failure, u64 position, i64 value) {
     volatile u64 *words = failure;
-    for (bool is_done = position >= words[0]; !is_done;) {
-        if (atomicCAS(failure + 2, ~0ull, 0ull) != ~0ull) continue;
-        if (position < words[0]) {
-            words[0] = position;
-            words[1] = (u64)value;
+    const u32 lanes = __activemask(), lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
+    for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+        if (lane == (u32)__ffs((int)rest) - 1 && position < words[0]) {
+            while (atomicCAS(failure + 2, ~0ull, 0ull) != ~0ull) {
+            }
+            if (position < words[0]) {
+                words[0] = position;
+                words[1] = (u64)value;
+            }
+            __threadfence();
+            atomicExch(failure + 2, ~0ull);
         }
-        __threadfence();
-        atomicExch(failure + 2, ~0ull);
-        is_done = true;
+        __syncwarp(lanes);
     }
 }
