@@ -7,6 +7,7 @@ mod bench;
 mod budget;
 mod chars;
 mod check_budget;
+mod device;
 mod digits;
 mod graph;
 mod input;

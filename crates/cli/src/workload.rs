@@ -8,6 +8,7 @@ use std::sync::Arc;
 use remat::runtime::{CommandStream, DeviceOptions, Executable};
 use remat::types::{Error, ErrorKind, Result};
 
+use crate::device::On;
 use crate::networks::{Network, TrainTask, Trained};
 use crate::step_parts::StepParts;
 use crate::{chars, digits, train};
@@ -72,11 +73,11 @@ impl fmt::Display for Workload {
 
 impl Workload {
     /// The compiled form, run so many times without a budget; of 0 runs nothing is computed. Errors: those of the network.
-    pub(crate) fn timed(self, batch: Option<usize>, threads: Option<usize>, runs: usize) -> Result<Arc<Executable>> {
+    pub(crate) fn timed(self, batch: Option<usize>, on: On<'_>, runs: usize) -> Result<Arc<Executable>> {
         match self {
-            Workload::Task(TrainTask::Digits) => train::timed::<digits::Options>(batch, threads, runs),
-            Workload::Task(TrainTask::Chars) => train::timed::<chars::Options>(batch, threads, runs),
-            Workload::Network(network) => network.timed(batch, threads, runs),
+            Workload::Task(TrainTask::Digits) => train::timed::<digits::Options>(batch, on, runs),
+            Workload::Task(TrainTask::Chars) => train::timed::<chars::Options>(batch, on, runs),
+            Workload::Network(network) => network.timed(batch, on, runs),
         }
     }
 
@@ -107,16 +108,14 @@ impl Workload {
     pub(crate) fn recorded(
         self,
         batch: Option<usize>,
-        threads: Option<usize>,
+        on: On<'_>,
         steps: usize,
         is_estimated: bool,
     ) -> Result<CommandStream> {
         match self {
-            Workload::Network(network) => network.recorded(batch, threads, steps, is_estimated),
-            Workload::Task(TrainTask::Digits) => {
-                train::recorded::<digits::Options>(batch, threads, steps, is_estimated)
-            }
-            Workload::Task(TrainTask::Chars) => train::recorded::<chars::Options>(batch, threads, steps, is_estimated),
+            Workload::Network(network) => network.recorded(batch, on, steps, is_estimated),
+            Workload::Task(TrainTask::Digits) => train::recorded::<digits::Options>(batch, on, steps, is_estimated),
+            Workload::Task(TrainTask::Chars) => train::recorded::<chars::Options>(batch, on, steps, is_estimated),
         }
     }
 }

@@ -89,6 +89,9 @@ pub struct DeviceOptions {
     /// the program's own. Values that passes compute ahead, and small values on the caller's thread, still use the ops'
     /// own kernels. Default: none.
     pub kernels: KernelRegistry,
+    /// Of a device that computes nothing ([`Device::dry`](crate::Device::dry)): the name of the device for whose kernels
+    /// it works out sizes and estimates times. Default: `None`, for the CPU.
+    pub dry_of: Option<String>,
 }
 
 /// The most that a process can address on today's machines. A budget cannot be larger.
@@ -122,6 +125,7 @@ impl Default for DeviceOptions {
             ranks: None,
             recompute_limit: 8,
             kernels: KernelRegistry::default(),
+            dry_of: None,
         }
     }
 }

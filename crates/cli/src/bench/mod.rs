@@ -18,6 +18,7 @@ use remat_kernels::pool::Pool;
 use serde::Serialize;
 
 use crate::budget::MemoryBudget;
+use crate::device::{CPU, computing_device};
 use crate::model::{PassOptions, RunOptions, ShapeOptions, SpillOptions};
 use crate::output::{self, print};
 use crate::process;
@@ -59,6 +60,9 @@ pub(crate) struct Options {
     /// Threads; `machine` measures all numbers up to this one [default: the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// The device that runs networks and models: `cpu`, or `cuda:0` for the first GPU
+    #[arg(long, default_value = CPU, value_name = "NAME", value_parser = computing_device)]
+    device: String,
     /// The element type of a matrix product; shares are those of the machine's f32 multiply-adds
     #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
     dtype: Elements,
@@ -164,6 +168,10 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         let text = format!("--memory-budget is for model:NAME, train:NAME and models in files, not {}", o.work.text);
         return Err(Error::new(ErrorKind::Value, text));
     }
+    if o.device != CPU && !is_model && !matches!(o.work.kind, Kind::Network(_)) {
+        let text = format!("--device is for model:NAME, train:NAME and models in files, not {}", o.work.text);
+        return Err(Error::new(ErrorKind::Value, text));
+    }
     if (o.vs.is_some() || !o.shapes.is_empty()) && !is_model {
         let text = format!("--vs, --shape, --extent and --fix are for models in files, not {}", o.work.text);
         return Err(Error::new(ErrorKind::Value, text));
@@ -189,20 +197,20 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         Kind::Network(network) => {
             let foresight = if o.no_foresight { Foresight::Off } else { Foresight::default() };
             let compiled = o.compiled || o.session;
-            let mode = RunMode { batch, threads, compiled, budget: o.memory_budget, foresight };
+            let mode = RunMode { batch, threads, device: &o.device, compiled, budget: o.memory_budget, foresight };
             if ranks::are_launched()? {
                 return ranks::run(&ranks::Task::Step(*network, mode), o.seconds, o.json.as_deref());
             }
             networks::network(*network, mode, o.session, o.spill.spill_to.as_deref())?
         }
         Kind::Model(path) => {
-            let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill.clone());
+            let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill.clone()).on(&o.device);
             models::model(path, &run, &o.shapes)?
         }
     };
     let mut report = measure(o, batch, threads, case)?;
     if let (Some(Peer::Onnxruntime), Kind::Model(path)) = (o.vs, &o.work.kind) {
-        let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill.clone());
+        let run = RunOptions::new(threads, o.memory_budget, o.passes, o.spill.clone()).on(&o.device);
         report.versus = Some(models::versus(path, &run, &o.shapes, o.seconds)?);
     }
     match o.json.as_deref() {

@@ -7,14 +7,17 @@ use remat::types::Result;
 
 use super::cases::{Case, Metrics};
 use crate::budget::MemoryBudget;
+use crate::device::On;
 use crate::networks::{Network, Running, plain_cost};
 use crate::timing::operators::{self, Operator};
 
 /// How a network runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RunMode {
+pub(super) struct RunMode<'n> {
     pub batch: usize,
     pub threads: usize,
+    /// The name of the device.
+    pub device: &'n str,
     pub compiled: bool,
     pub budget: MemoryBudget,
     pub foresight: Foresight,
@@ -30,18 +33,18 @@ struct Timed {
 /// The network, run until it is warm. Errors: Budget; those of the network.
 pub(super) fn network(
     network: Network,
-    mode: RunMode,
+    mode: RunMode<'_>,
     in_session: bool,
     spill_to: Option<&Path>,
 ) -> Result<Box<dyn Case>> {
-    let dry = || Device::dry(DeviceOptions { threads: mode.threads, ..DeviceOptions::default() });
+    let on = On { device: mode.device, threads: Some(mode.threads) };
+    let dry = || on.open(DeviceOptions::default(), true);
     let cost = plain_cost(network, mode.batch, &dry()?)?;
     let budget_bytes = mode.budget.bytes(|| peak(network, mode, &dry()?))?;
     // without a budget nothing is spilled, and the folder need not be measured
     let spill = spill_to.filter(|_| budget_bytes.is_some()).map(SpillTo::measure).transpose()?;
-    let options =
-        DeviceOptions { budget_bytes, threads: mode.threads, foresight: mode.foresight, spill, ..Default::default() };
-    let mut running = Running::new(network, mode.batch, mode.compiled, &Device::cpu(options)?)?;
+    let options = DeviceOptions { budget_bytes, foresight: mode.foresight, spill, ..Default::default() };
+    let mut running = Running::new(network, mode.batch, mode.compiled, &on.open(options, false)?)?;
     running.settle()?;
     if in_session {
         running.bind()?;
@@ -50,7 +53,7 @@ pub(super) fn network(
 }
 
 /// The peak without a budget, from two runs without memory: the first makes what the second finds.
-pub(super) fn peak(network: Network, mode: RunMode, dry: &Device) -> Result<usize> {
+pub(super) fn peak(network: Network, mode: RunMode<'_>, dry: &Device) -> Result<usize> {
     let mut running = Running::new(network, mode.batch, mode.compiled, dry)?;
     running.run()?;
     running.run()?;

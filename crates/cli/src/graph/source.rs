@@ -11,6 +11,7 @@ use remat::tensor::{Tensor, compile, no_grad};
 use remat::types::{Error, Result, open_file};
 
 use crate::budget::MemoryBudget;
+use crate::device::On;
 use crate::model::ShapeOptions;
 use crate::networks::{Model, Network, TrainTask};
 use crate::workload::{Source, Workload};
@@ -39,7 +40,7 @@ pub(super) fn graph(
         Source::Workload(Workload::Task(TrainTask::Chars)) => task::<chars::Options>(batch)?,
         Source::Workload(Workload::Network(Network::Infer(model))) => traced(*model, batch.unwrap_or(1))?,
         Source::Workload(Workload::Network(step)) => {
-            Traced { executable: step.timed(batch, None, 0)?, parameters: None }
+            Traced { executable: step.timed(batch, On::CPU, 0)?, parameters: None }
         }
     };
     let f = whole.executable.figures();

@@ -12,6 +12,7 @@ use super::difference::Tolerance;
 use super::inputs::{InputOptions, made_up};
 use super::{Half, KeyOption, PassOptions, RunOptions, SpillOptions, load, open, refuse_unsupported};
 use crate::budget::MemoryBudget;
+use crate::device::{CPU, computing_device};
 use crate::output::{self, note, say};
 use crate::process::EXIT_BUDGET;
 use crate::sizes::show;
@@ -41,6 +42,9 @@ pub(crate) struct Options {
     /// Most threads that are tried [default: the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// The device on which it runs: `cpu`, or `cuda:0` for the first GPU
+    #[arg(long, default_value = CPU, value_name = "NAME", value_parser = computing_device)]
+    device: String,
     /// Most bytes of a run, weights included; a percentage is relative to a run without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
     memory_budget: MemoryBudget,
@@ -130,7 +134,8 @@ pub(crate) fn run(o: &Options) -> Result<u8> {
 
 fn base(o: &Options) -> RunOptions {
     let unlimited = MemoryBudget::Unlimited;
-    RunOptions { key: o.key.clone(), ..RunOptions::new(1, unlimited, PassOptions::default(), SpillOptions::default()) }
+    let run = RunOptions::new(1, unlimited, PassOptions::default(), SpillOptions::default()).on(&o.device);
+    RunOptions { key: o.key.clone(), ..run }
 }
 
 /// Powers of two, and the most.

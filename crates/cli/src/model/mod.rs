@@ -16,7 +16,7 @@ pub(crate) mod value;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use remat::runtime::{Device, DeviceOptions, SpillTo};
+use remat::runtime::{DeviceOptions, SpillTo};
 use remat::types::{DType, Error, ErrorKind, HostTensor, Result, Shape, read_file};
 use remat_lite::{Key, Network, Options, Port, Session, Shapes};
 
@@ -24,6 +24,7 @@ use inputs::Pictures;
 use value::Input;
 
 use crate::budget::MemoryBudget;
+use crate::device::{CPU, computing_device};
 use crate::output::note;
 use crate::process::EXIT_UNSUPPORTED;
 use crate::sizes::show;
@@ -48,8 +49,8 @@ pub(crate) struct RunOptions {
     /// Compute threads [default: the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// The device that computes, with one arena for the run [default: this thread and others of the processor]
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Device::names()))]
+    /// The device that computes, with one arena for the run, such as `cuda:0` for the first GPU [default: this thread and others of the processor]
+    #[arg(long, value_name = "NAME", value_parser = computing_device)]
     device: Option<String>,
     /// Most bytes of the run, weights included; a percentage is relative to a run without a budget
     #[arg(long, default_value = "unlimited", value_name = "BUDGET", allow_hyphen_values = true)]
@@ -116,6 +117,11 @@ impl RunOptions {
     ) -> RunOptions {
         let threads = u16::try_from(threads).ok();
         RunOptions { threads, device: None, memory_budget, passes, spill, key: KeyOption::default() }
+    }
+
+    /// On a device of this name; on the CPU without one, as unless a device is asked for.
+    pub(crate) fn on(self, device: &str) -> RunOptions {
+        RunOptions { device: Some(device.to_owned()).filter(|d| d != CPU), ..self }
     }
 
     /// For the loader; the budget is in bytes by now. Errors: those of a key.

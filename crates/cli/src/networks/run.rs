@@ -7,6 +7,8 @@ use remat::runtime::{CommandStream, Device, DeviceOptions, Executable, Foresight
 use remat::tensor::{CompileOptions, Compiled, Session, Tensor, compile_with};
 use remat::types::{Error, ErrorKind, Result};
 
+use crate::device::On;
+
 use super::setup::{Function, Network, Setup};
 
 /// Longest wait for the last plan.
@@ -18,10 +20,8 @@ const LOSSES: usize = 5;
 
 impl Network {
     /// The compiled form, run so many times without a budget; of 0 runs nothing is computed and no memory taken.
-    pub(crate) fn timed(self, batch: Option<usize>, threads: Option<usize>, runs: usize) -> Result<Arc<Executable>> {
-        let mut options = DeviceOptions::default();
-        options.threads = threads.unwrap_or(options.threads);
-        let device = if runs == 0 { Device::dry(options)? } else { Device::cpu(options)? };
+    pub(crate) fn timed(self, batch: Option<usize>, on: On<'_>, runs: usize) -> Result<Arc<Executable>> {
+        let device = on.open(DeviceOptions::default(), runs == 0)?;
         let mut running = Running::new(self, batch.unwrap_or(self.batch()), true, &device)?;
         for _ in 0..runs {
             running.run()?;
@@ -34,13 +34,11 @@ impl Network {
     pub(crate) fn recorded(
         self,
         batch: Option<usize>,
-        threads: Option<usize>,
+        on: On<'_>,
         steps: usize,
         is_estimated: bool,
     ) -> Result<CommandStream> {
-        let mut options = DeviceOptions { always_record: true, ..DeviceOptions::default() };
-        options.threads = threads.unwrap_or(options.threads);
-        let device = if is_estimated { Device::dry(options)? } else { Device::cpu(options)? };
+        let device = on.open(DeviceOptions { always_record: true, ..DeviceOptions::default() }, is_estimated)?;
         let mut running = Running::new(self, batch.unwrap_or(self.batch()), false, &device)?;
         // The first makes the optimiser's state.
         running.run()?;

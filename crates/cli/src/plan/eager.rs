@@ -13,7 +13,7 @@ const STEPS: usize = 5;
 
 /// Prints a row for each budget as it is simulated.
 pub(super) fn run(o: &Options, work: Workload) -> Result<()> {
-    let s = work.recorded(o.batch.map(usize::from), o.threads.map(usize::from), STEPS, o.estimated)?;
+    let s = work.recorded(o.batch.map(usize::from), o.on(), STEPS, o.estimated)?;
     if let Some(path) = &o.out {
         output::write(path, s.to_json()?)?;
     }

@@ -8,6 +8,7 @@ use remat_graph::plan::generate::generate;
 use remat_graph::plan::problem::Problem;
 
 use crate::budget::MemoryBudget;
+use crate::device::On;
 use crate::input;
 use crate::model::inputs::made_up;
 use crate::model::{PassOptions, RunOptions, ShapeOptions, SpillOptions, load, no_single_graph, open};
@@ -25,14 +26,9 @@ pub(super) fn generated(name: &str) -> Result<Problem> {
 const RUNS: usize = 5;
 
 /// The work as a problem, in which parameters, optimiser state and data count. Errors: those of the network.
-pub(super) fn traced(
-    work: Workload,
-    batch: Option<usize>,
-    threads: Option<usize>,
-    is_estimated: bool,
-) -> Result<Problem> {
+pub(super) fn traced(work: Workload, batch: Option<usize>, on: On<'_>, is_estimated: bool) -> Result<Problem> {
     let runs = if is_estimated { 0 } else { RUNS };
-    let executable = work.timed(batch, threads, runs)?;
+    let executable = work.timed(batch, on, runs)?;
     if runs > 0 && !executable.is_timed() {
         return Err(Error::new(ErrorKind::Internal, "the step was run and has no times"));
     }
@@ -41,9 +37,10 @@ pub(super) fn traced(
 
 /// A model in a file as a problem, in which weights, inputs and outputs count. Errors: those of loading and running it; Value for one
 /// that is no single graph.
-pub(super) fn model(path: &Path, shapes: &ShapeOptions, threads: Option<usize>, is_estimated: bool) -> Result<Problem> {
-    let threads = threads.unwrap_or(DeviceOptions::default().threads);
+pub(super) fn model(path: &Path, shapes: &ShapeOptions, on: On<'_>, is_estimated: bool) -> Result<Problem> {
+    let threads = on.threads.unwrap_or(DeviceOptions::default().threads);
     let options = RunOptions::new(threads, MemoryBudget::Unlimited, PassOptions::default(), SpillOptions::default());
+    let options = options.on(on.device);
     let network = open(path, &options, shapes, None)?;
     let shapes = shapes.or_ones(network.inputs())?;
     let mut session = load(path, network, &options, &shapes)?.session;
@@ -67,7 +64,7 @@ mod tests {
     fn a_measured_step_is_a_problem_whose_states_count() {
         let of = |is_estimated| {
             let mlp = "train:mlp".parse().expect("known");
-            traced(mlp, Some(4), Some(1), is_estimated).expect("it runs")
+            traced(mlp, Some(4), On { threads: Some(1), ..On::CPU }, is_estimated).expect("it runs")
         };
         let (measured, estimated) = (of(false), of(true));
         assert_eq!(measured.ops().len(), estimated.ops().len());

@@ -22,6 +22,7 @@ use remat_graph::plan::remat::{Effort, peak_bytes, plan};
 use remat_graph::plan::schedule::{Plan, Schedule, Shortfall};
 
 use crate::budget::MemoryBudget;
+use crate::device::{CPU, On, computing_device};
 use crate::model::ShapeOptions;
 use crate::output::{self, note, say};
 use crate::sizes::show;
@@ -64,6 +65,9 @@ pub(crate) struct Options {
     /// Compute threads of the step [default: the processors]
     #[arg(long, value_name = "N", requires = "work", conflicts_with_all = ["dag", "generate", "check"], value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// The device that runs the step: `cpu`, or `cuda:0` for the first GPU
+    #[arg(long, default_value = CPU, value_name = "NAME", conflicts_with_all = ["dag", "generate", "check"], value_parser = computing_device)]
+    device: String,
     /// Take estimates for the times of the step's operators instead of running it
     #[arg(long, requires = "work", conflicts_with_all = ["dag", "generate", "check"])]
     estimated: bool,
@@ -202,13 +206,18 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     }
 }
 
+impl Options {
+    fn on(&self) -> On<'_> {
+        On { device: &self.device, threads: self.threads.map(usize::from) }
+    }
+}
+
 /// The step that was named, written where the user wants it.
 fn stepped(o: &Options) -> Result<Problem> {
     let work = o.work.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, NO_GRAPH))?;
-    let threads = o.threads.map(usize::from);
     let p = match work {
-        Source::Workload(work) => input::traced(*work, o.batch.map(usize::from), threads, o.estimated)?,
-        Source::File(path) => input::model(path, &o.shapes, threads, o.estimated)?,
+        Source::Workload(work) => input::traced(*work, o.batch.map(usize::from), o.on(), o.estimated)?,
+        Source::File(path) => input::model(path, &o.shapes, o.on(), o.estimated)?,
     };
     if let Some(path) = &o.dag_out {
         output::write(path, p.spec().to_json())?;

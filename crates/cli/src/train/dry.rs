@@ -17,6 +17,8 @@ pub(super) struct Dry<'a, T: Task> {
     pub(super) task: &'a Rc<T>,
     pub(super) settings: &'a Settings<T::Model>,
     pub(super) threads: usize,
+    /// The name of the device that will train.
+    pub(super) device: &'a str,
     pub(super) compiled: bool,
     pub(super) recompute_limit: u32,
     /// A dry run is one rank's: it computes nothing, and the others hear nothing of it.
@@ -27,7 +29,8 @@ impl<T: Task> Dry<'_, T> {
     fn options(&self) -> DeviceOptions {
         let ranks = Some(self.ranks.device.clone());
         let recompute_limit = self.recompute_limit;
-        DeviceOptions { threads: self.threads, ranks, recompute_limit, ..DeviceOptions::default() }
+        let dry_of = Some(self.device.to_owned());
+        DeviceOptions { threads: self.threads, ranks, recompute_limit, dry_of, ..DeviceOptions::default() }
     }
 
     fn rehearse(&self, device: &Device) -> Result<()> {

@@ -23,6 +23,7 @@ use remat::types::{Error, ErrorKind, Result};
 use serde_json::json;
 
 use crate::budget::MemoryBudget;
+use crate::device::{CPU, On, computing_device};
 use crate::output::{note, say};
 use crate::process::{resident_file_bytes, resident_peak_bytes};
 use crate::{interrupt, output, report, sizes};
@@ -45,7 +46,7 @@ pub(crate) struct RunOptions {
     memory_budget: MemoryBudget,
     /// The device that trains: `cpu`, or `cuda:0` for the first GPU; `emulated` runs as an accelerator does, on threads of the
     /// processor, for tests
-    #[arg(long, default_value = "cpu", value_name = "NAME", value_parser = computing_device)]
+    #[arg(long, default_value = CPU, value_name = "NAME", value_parser = computing_device)]
     device: String,
     /// Compute threads [default: the number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -98,15 +99,6 @@ pub(crate) struct RunOptions {
     shard_gradients: bool,
 }
 
-/// The name of a device that computes values.
-fn computing_device(name: &str) -> Result<String> {
-    Device::check_name(name)?;
-    match name {
-        "dry" => Err(Error::new(ErrorKind::Value, "device `dry` computes no values")),
-        _ => Ok(name.to_owned()),
-    }
-}
-
 /// For the options of tasks.
 pub(crate) fn learning_rate(text: &str) -> std::result::Result<f64, String> {
     let v: Option<f64> = text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0 && *v <= 100.0);
@@ -142,16 +134,10 @@ pub(crate) fn traced<O: TaskOptions>(batch_size: Option<usize>) -> Result<(Arc<E
 }
 
 /// The compiled training step of a task, run so many times without a budget; of 0 runs nothing is computed.
-pub(crate) fn timed<O: TaskOptions>(
-    batch: Option<usize>,
-    threads: Option<usize>,
-    runs: usize,
-) -> Result<Arc<Executable>> {
+pub(crate) fn timed<O: TaskOptions>(batch: Option<usize>, on: On<'_>, runs: usize) -> Result<Arc<Executable>> {
     let mut settings = defaults::<O>()?.settings();
     settings.batch_size = batch.unwrap_or(settings.batch_size);
-    let mut options = DeviceOptions::default();
-    options.threads = threads.unwrap_or(options.threads);
-    let device = if runs == 0 { Device::dry(options)? } else { Device::cpu(options)? };
+    let device = on.open(DeviceOptions::default(), runs == 0)?;
     let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
     let mut session = Session::<O::Task>::new(&device, &task, &settings, true, &Ranks::alone())?;
     if runs > 0 {
@@ -163,15 +149,13 @@ pub(crate) fn timed<O: TaskOptions>(
 /// Records so many eager steps of a task without a budget. If times are estimated, nothing is computed.
 pub(crate) fn recorded<O: TaskOptions>(
     batch: Option<usize>,
-    threads: Option<usize>,
+    on: On<'_>,
     steps: usize,
     is_estimated: bool,
 ) -> Result<CommandStream> {
     let mut settings = defaults::<O>()?.settings();
     settings.batch_size = batch.unwrap_or(settings.batch_size);
-    let mut options = DeviceOptions { always_record: true, ..DeviceOptions::default() };
-    options.threads = threads.unwrap_or(options.threads);
-    let device = if is_estimated { Device::dry(options)? } else { Device::cpu(options)? };
+    let device = on.open(DeviceOptions { always_record: true, ..DeviceOptions::default() }, is_estimated)?;
     let task = Rc::new(<O::Task as Task>::new(&settings.model)?);
     let mut session = Session::<O::Task>::new(&device, &task, &settings, false, &Ranks::alone())?;
     session.rehearse(1)?;
@@ -202,7 +186,8 @@ fn run_task<T: Task>(o: &RunOptions, settings: Settings<T::Model>, ranks: &Ranks
     }
     let task = Rc::new(T::new(&settings.model)?);
     let (threads, recompute_limit) = (options.threads, o.recompute_limit);
-    let dry = Dry { task: &task, settings: &settings, threads, compiled: o.compiled, recompute_limit, ranks };
+    let device = o.device.as_str();
+    let dry = Dry { task: &task, settings: &settings, threads, device, compiled: o.compiled, recompute_limit, ranks };
     // one budget for all ranks, also where one of them has more to do
     let unbudgeted = ranks.largest(dry.peak()?)?;
     options.budget_bytes = o.memory_budget.bytes(|| Ok::<_, Error>(unbudgeted))?;

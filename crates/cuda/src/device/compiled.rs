@@ -22,11 +22,14 @@ pub(super) struct Prepared {
     pub(super) kernels: SmallVec<[Kernel; 2]>,
 }
 
+/// Dtype, extents and strides of an input.
+type InputKey = (DType, Shape, SmallVec<[isize; 4]>);
+
 /// An operator and what its plan depends on.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     op: OpRef,
-    x: SmallVec<[(DType, Shape, SmallVec<[isize; 4]>); 4]>,
+    x: SmallVec<[InputKey; 4]>,
     y: SmallVec<[(DType, Shape); 2]>,
 }
 

@@ -1,11 +1,14 @@
 //! Devices by name.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use remat_device::KernelSet;
 use remat_types::{Error, ErrorKind, Result};
 
 use super::Cuda;
 use crate::driver::{Compiler, Driver, Search};
+use crate::kernels::CudaKernels;
 
 /// The folders in which CUDA's libraries are looked for first, as `PATH` has folders.
 pub const FOLDERS: &str = "REMAT_CUDA_LIBRARIES";
@@ -43,6 +46,13 @@ impl Cuda {
     pub fn is_name(name: &str) -> Result<bool> {
         let is_software = cfg!(feature = "cuda-sim") && ordinal(name, "cuda-sim")?.is_some();
         Ok(is_software || ordinal(name, "cuda")?.is_some())
+    }
+
+    /// The kernels of the device of a name, for work that needs no device. `None` for another name. Errors (Value): the number in it
+    /// is none.
+    pub fn kernels_of(name: &str) -> Result<Option<Arc<dyn KernelSet>>> {
+        let kernels = || Arc::new(CudaKernels::new(name.to_owned(), true)) as Arc<dyn KernelSet>;
+        Ok(Cuda::is_name(name)?.then(kernels))
     }
 
     /// The device of a name: `cuda` and `cuda:0` for the first GPU, `cuda:1` for the second. With the feature `cuda-sim` also

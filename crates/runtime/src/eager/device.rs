@@ -182,10 +182,17 @@ impl Device {
         Device::with_backend(Box::new(backend), options)
     }
 
-    /// A device that computes nothing. Programs run on it over facts alone, and its figures show their memory.
+    /// A device that computes nothing. Programs run on it over facts alone, and its figures show their memory: that of
+    /// the CPU, or of the device that the option `dry_of` names, which need not be there.
     pub fn dry(options: DeviceOptions) -> Result<Device> {
         options.check()?;
         let threads = options.threads;
+        #[cfg(feature = "cuda")]
+        if let Some(name) = &options.dry_of
+            && let Some(kernels) = remat_cuda::device::Cuda::kernels_of(name)?
+        {
+            return Device::with_backend(Box::new(Dry::with_kernels(threads, kernels)), options);
+        }
         Device::with_backend(Box::new(Dry::new(threads)), options)
     }
 

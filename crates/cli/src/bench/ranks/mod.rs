@@ -14,11 +14,11 @@ use crate::networks::Network;
 
 /// The work to time.
 #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there are no ranks"))]
-pub(super) enum Task {
+pub(super) enum Task<'t> {
     /// The sum of so many bytes over all ranks, beside MPI's own.
     AllReduce(usize),
     /// A data parallel training step, beside the same step of each rank alone.
-    Step(Network, RunMode),
+    Step(Network, RunMode<'t>),
 }
 
 /// True if a launcher started several processes of this command. Errors: those of `launched`.
@@ -28,7 +28,7 @@ pub(super) fn are_launched() -> Result<bool> {
 
 /// Times it for about `seconds`. Errors: Value without a launcher, or of a command that was built without MPI; Peer.
 #[cfg(not(feature = "mpi"))]
-pub(super) fn run(_task: &Task, _seconds: f64, _json: Option<&Path>) -> Result<()> {
+pub(super) fn run(_task: &Task<'_>, _seconds: f64, _json: Option<&Path>) -> Result<()> {
     let text = "this is of several ranks, and the command was built without MPI; build it with `cargo build --release -p \
                 remat-cli --features mpi`";
     Err(Error::new(ErrorKind::Value, text))
@@ -36,7 +36,7 @@ pub(super) fn run(_task: &Task, _seconds: f64, _json: Option<&Path>) -> Result<(
 
 /// Times it for about `seconds`. Errors: Value without a launcher; Peer; those of the network.
 #[cfg(feature = "mpi")]
-pub(super) fn run(task: &Task, seconds: f64, json: Option<&Path>) -> Result<()> {
+pub(super) fn run(task: &Task<'_>, seconds: f64, json: Option<&Path>) -> Result<()> {
     use remat::nn::distributed::{DEFAULT_LIMIT, launched, mpi};
 
     use crate::output;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{in_turns, json, median};
 use crate::bench::networks::{RunMode, peak};
+use crate::device::On;
 use crate::networks::{Network, Running};
 use crate::sizes::show;
 
@@ -69,21 +70,19 @@ impl Report {
 const SETTLE: usize = 12;
 
 /// Errors: Value for a network that is not trained; Peer; Budget; those of the network.
-pub(super) fn measure(ranks: &Communicator, network: Network, mode: RunMode, seconds: f64) -> Result<Report> {
+pub(super) fn measure(ranks: &Communicator, network: Network, mode: RunMode<'_>, seconds: f64) -> Result<Report> {
     if !matches!(network, Network::Train(_)) {
         return Err(Error::new(
             ErrorKind::Value,
             format!("{network} is no training step: ranks have nothing to share"),
         ));
     }
-    let dry = || {
-        let ranks = Some(ranks.clone());
-        Device::dry(DeviceOptions { threads: mode.threads, ranks, ..DeviceOptions::default() })
-    };
+    let on = On { device: mode.device, threads: Some(mode.threads) };
+    let dry = || on.open(DeviceOptions { ranks: Some(ranks.clone()), ..DeviceOptions::default() }, true);
     let budget_bytes = mode.budget.bytes(|| peak(network, mode, &dry()?))?;
     let device = |ranks: Option<Communicator>| {
         let foresight = mode.foresight;
-        Device::cpu(DeviceOptions { budget_bytes, threads: mode.threads, foresight, ranks, ..Default::default() })
+        on.open(DeviceOptions { budget_bytes, foresight, ranks, ..Default::default() }, false)
     };
     let (together, alone) = (device(Some(ranks.clone()))?, device(None)?);
     let program = ranks.duplicate()?;
