@@ -9,6 +9,8 @@ mod optim;
 mod optim_norms;
 pub mod plan;
 mod random;
+mod scatter;
+mod sorting;
 pub mod walk;
 
 use remat_device::{Alignment, KernelSet};
@@ -40,6 +42,7 @@ const FAMILIES: &[Family] = &[
     random::plan,
     movement::plan,
     index::plan,
+    scatter::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
