@@ -7,6 +7,7 @@ mod matmul;
 mod movement;
 mod optim;
 mod optim_norms;
+mod optim_rows;
 pub mod plan;
 mod random;
 mod scatter;
@@ -38,6 +39,7 @@ const FAMILIES: &[Family] = &[
     matmul::plan,
     optim::plan,
     optim_norms::plan,
+    optim_rows::plan,
     create::plan,
     random::plan,
     movement::plan,
