@@ -8,6 +8,7 @@ mod movement;
 mod optim;
 mod optim_norms;
 mod optim_rows;
+mod order;
 pub mod plan;
 mod random;
 mod scatter;
@@ -45,6 +46,7 @@ const FAMILIES: &[Family] = &[
     movement::plan,
     index::plan,
     scatter::plan,
+    order::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
