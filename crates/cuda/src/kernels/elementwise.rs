@@ -1,17 +1,17 @@
 //! The pointwise operators, fused or not, and copies of strided tensors.
 
 use remat_kernels::scalar::Expression;
-use remat_ops::pointwise::{Cast, Fused, Pointwise};
+use remat_ops::pointwise::{Binary, BinaryFn, Cast, Fused, Pointwise};
 use remat_ops::shape::Contiguous;
 use remat_ops::{Class, Op};
 use remat_types::{DType, Error, ErrorKind, Layout, Result, SmallVec};
 
-use super::plan::{Builder, Call, Operands, Plan};
+use super::index::is_signed;
+use super::plan::{Builder, Call, Failure, Operands, Plan};
 use super::walk::Walk;
 use crate::source::expression::statements;
 
-/// The function of one element that an op computes for inputs of these dtypes. `None` for an op that is no such function, and for
-/// one that may refuse an element.
+/// The function of one element that an op computes for inputs of these dtypes. `None` for an op that is no such function.
 fn expression(op: &dyn Op, dtypes: &[DType]) -> Option<Expression> {
     let first = *dtypes.first()?;
     if op.as_any().is::<Contiguous>() {
@@ -21,8 +21,6 @@ fn expression(op: &dyn Op, dtypes: &[DType]) -> Option<Expression> {
         return fused.expression(dtypes).ok();
     }
     match op.class() {
-        // integers may have no quotient, power or shift
-        Class::Pointwise(Pointwise::Binary(b)) => Pointwise::fusible(&b.into(), first)?.expression(dtypes).ok(),
         Class::Pointwise(found) => found.expression(dtypes).ok(),
         _ => None,
     }
@@ -33,17 +31,54 @@ pub(super) fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>>
     let Some(e) = expression(op, &operands.dtypes()) else { return Ok(None) };
     let layouts: SmallVec<[&Layout; 8]> = operands.x.iter().map(|x| x.layout).collect();
     let walk = Walk::new(operands.y[0].1, &layouts)?;
-    match kernel(&e, &walk) {
-        Ok(call) => Ok(Some(call.map_or_else(Plan::default, Plan::from))),
+    let refusal = refusal(op, operands)?;
+    match kernel_but(&e, &walk, refusal.as_ref()) {
+        Ok(call) => {
+            Ok(Some(Plan { calls: call.into_iter().collect(), failure: refusal.map(|r| r.failure), ..Plan::default() }))
+        }
         // a function of a library has no form in C
         Err(e) if e.kind() == ErrorKind::Device => Ok(None),
         Err(e) => Err(e),
     }
 }
 
+/// The elements of the second input of which a function of integers has no value.
+struct Refusal {
+    /// The comparison with 0 that is true of them.
+    comparison: &'static str,
+    /// From an index of the output to the position in the second input.
+    own: Walk,
+    failure: Failure,
+}
+
+fn is_zero(_: &dyn Op, position: u64, _: i64) -> Error {
+    Error::new(ErrorKind::Value, format!("element {position} of the second input is zero"))
+}
+
+fn is_negative(_: &dyn Op, position: u64, _: i64) -> Error {
+    Error::new(ErrorKind::Value, format!("element {position} of the second input is negative"))
+}
+
+/// What a quotient, a power or a shift of integers refuses.
+fn refusal(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Refusal>> {
+    let Some(op) = op.as_any().downcast_ref::<Binary>().filter(|_| o.x[0].dtype.is_int()) else { return Ok(None) };
+    let (comparison, failure): (_, Failure) = match op.f {
+        BinaryFn::Div | BinaryFn::FloorDiv | BinaryFn::Rem | BinaryFn::Fmod => ("==", is_zero),
+        BinaryFn::Pow | BinaryFn::Shl | BinaryFn::Shr if is_signed(o.x[1].dtype) => ("<", is_negative),
+        _ => return Ok(None),
+    };
+    let own = Walk::named("own_", o.y[0].1, &[&Layout::contiguous(o.shape(1).clone())])?;
+    Ok(Some(Refusal { comparison, own, failure }))
+}
+
 /// The kernel of an expression over inputs that a walk finds. An output may lie where a dense input does. `None` for no elements.
 /// Errors: those of [`statements`]; Internal for another number of inputs.
 pub fn kernel(e: &Expression, walk: &Walk) -> Result<Option<Call>> {
+    kernel_but(e, walk, None)
+}
+
+/// [`kernel`] that leaves out elements, and says so.
+fn kernel_but(e: &Expression, walk: &Walk, refusal: Option<&Refusal>) -> Result<Option<Call>> {
     let (mut body, places) = walk.places();
     if places.len() != e.inputs.len() {
         let text = format!("{} inputs for a function of {}", places.len(), e.inputs.len());
@@ -51,8 +86,17 @@ pub fn kernel(e: &Expression, walk: &Walk) -> Result<Option<Call>> {
     }
     let inputs: Vec<String> = places.iter().enumerate().map(|(k, place)| format!("x{k}[{place}]")).collect();
     let (statements, results) = statements_of(e, &inputs)?;
-    body += &statements;
     let mut b = Builder::new("elementwise");
+    if let Some(r) = refusal {
+        b.failure();
+        r.own.declare(&mut b);
+        let (own, at) = r.own.places();
+        body += &format!(
+            "if (x1[{}] {} 0) {{\n{own}refuse(failure, {}, 0);\ncontinue;\n}}\n",
+            places[1], r.comparison, at[0]
+        );
+    }
+    body += &statements;
     results.iter().enumerate().for_each(|(j, dtype)| b.y(j, *dtype));
     e.inputs.iter().enumerate().for_each(|(k, dtype)| b.x(k, *dtype));
     walk.declare(&mut b);

@@ -8,9 +8,13 @@ mod matmul;
 mod movement;
 mod optim;
 mod optim_norms;
+mod optim_rows;
+mod order;
 pub mod plan;
 mod pool;
 mod random;
+mod scatter;
+mod sorting;
 pub mod walk;
 
 use remat_device::{Alignment, KernelSet};
@@ -38,12 +42,12 @@ const FAMILIES: &[Family] = &[
     matmul::plan,
     optim::plan,
     optim_norms::plan,
+    optim_rows::plan,
     create::plan,
     random::plan,
     movement::plan,
     index::plan,
-    conv::plan,
-    pool::plan,
+const FAMILIES: &[Family] = &[conv::plan, pool::plan, scatter::plan, order::plan];
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.

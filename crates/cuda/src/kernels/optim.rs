@@ -15,7 +15,7 @@ use crate::driver::Grid;
 use crate::source::{c_type, cast};
 
 /// The most blocks of a step: enough for the largest devices, and each begins with the powers.
-const MOST_BLOCKS: u64 = 2048;
+pub(super) const MOST_BLOCKS: u64 = 2048;
 
 /// How a parameter and its states move.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 
 mod elementwise;
 mod expressions;
+mod long;
 mod rig;
 mod rows;
 mod samples;

@@ -213,6 +213,21 @@ fn refused(case: &Case, e: &Error) -> Option<String> {
     let want = case.error.as_ref()?;
     let is_same = e.kind() == want.kind() && e.message() == want.message();
     (!is_same).then(|| format!("is refused by {e:?}, not {want:?}"))
+/// Panics unless the kernels for contiguous inputs give what is wanted, bit for bit.
+pub(crate) fn agree(all: Vec<(OpRef, Vec<HostTensor>, Vec<HostTensor>)>) {
+    let Some(compiler) = compiler() else { return };
+    let driver = software(SoftwareOptions { threads: 2, ..SoftwareOptions::default() }).expect("a driver");
+    let mut device = Cuda::open(&driver, compiler, 0).expect("opens");
+    for (op, x, want) in all {
+        let x: Vec<_> = x.into_iter().map(|t| (Layout::contiguous(t.shape().clone()), t)).collect();
+        let plan = plan_of(&op, &x, &want).unwrap_or_else(|| panic!("{op:?} has no kernel"));
+        device.prepare(plan.calls.iter()).unwrap_or_else(|e| panic!("{e}"));
+        let case = Case { what: format!("{op:?}"), name: "", op, x, want, donated: None, plan };
+        let got = run(&mut device, &case).unwrap_or_else(|e| panic!("{}: {e}", case.what));
+        if let Some(difference) = differences(&got, &case.want, Tolerance::Exact) {
+            panic!("{}: {difference}", case.what);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! Operators on more elements than samples have: lanes and indices that no block holds, and long draws.
+
+use remat_ops::index::{IndexPut, PutFn, Scatter, TakeGrad};
+use remat_ops::optim::SgdRowsUpdate;
+use remat_ops::order::{OrderFn, OrderStatistic, Sort, TopK};
+use remat_ops::random::RandomPermutation;
+use remat_ops::{OpRef, eval_on_host};
+use remat_types::HostTensor;
+
+use crate::samples::agree;
+
+/// Whole numbers below `n` in no order, several of them equal.
+fn mixed(count: usize, n: u64) -> Vec<i64> {
+    (0..count as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % n).map(|v| v as i64).collect()
+}
+
+fn tensor<T: remat_types::Element>(v: &[T], shape: &[usize]) -> HostTensor {
+    HostTensor::from_slice(v, shape).expect("as many elements")
+}
+
+fn floats(count: usize, shape: &[usize]) -> HostTensor {
+    let v: Vec<f32> = mixed(count, 1 << 12).iter().map(|v| (*v as f32 - 2000.0) * 0.37).collect();
+    tensor(&v, shape)
+}
+
+#[test]
+fn long_lanes_and_many_indices_are_put_in_order() {
+    let x = || floats(3 * 5000, &[3, 5000]);
+    let wide: Vec<f64> = mixed(5000, 1 << 40).iter().map(|v| *v as f64 - 1e11).collect();
+    let sort = |axis, descending| OpRef::from(Sort { axis, descending });
+    let statistic = |f| OpRef::from(OrderStatistic { f, k: 3777, axis: 1, keepdims: false });
+    let rows = tensor(&mixed(9000, 70_000), &[9000]);
+    let put = |f| OpRef::from(Scatter { f, axis: 0 });
+    let cases: Vec<(OpRef, Vec<HostTensor>)> = vec![
+        (sort(1, false), vec![x()]),
+        (sort(0, true), vec![floats(5000 * 2, &[5000, 2])]),
+        (sort(0, true), vec![tensor(&wide, &[5000])]),
+        (sort(0, false), vec![tensor(&mixed(2049, 100), &[2049])]),
+        (TopK { k: 2500, axis: 1, largest: true, sorted: false }.into(), vec![x()]),
+        (TopK { k: 40, axis: 1, largest: false, sorted: true }.into(), vec![x()]),
+        (statistic(OrderFn::Kth), vec![x()]),
+        (statistic(OrderFn::Mode), vec![x()]),
+        (TakeGrad { axis: 0, extent: 70_000 }.into(), vec![floats(18_000, &[9000, 2]), rows.clone()]),
+        (TakeGrad { axis: 0, extent: 3 }.into(), vec![floats(9000, &[9000]), tensor(&mixed(9000, 3), &[9000])]),
+        (put(PutFn::Add), vec![floats(70_000, &[70_000]), floats(9000, &[9000]), rows.clone()]),
+        (put(PutFn::Set), vec![floats(50, &[50]), floats(9000, &[9000]), tensor(&mixed(9000, 50), &[9000])]),
+        (
+            IndexPut { f: PutFn::Add, axes: [0, 1].into_iter().collect(), negative: false }.into(),
+            vec![
+                floats(60 * 70 * 3, &[60, 70, 3]),
+                floats(9000, &[3000, 3]),
+                tensor(&mixed(3000, 60), &[3000]),
+                tensor(&mixed(3000, 70), &[3000]),
+            ],
+        ),
+        (
+            SgdRowsUpdate { maximize: false }.into(),
+            vec![
+                floats(140_000, &[70_000, 2]),
+                tensor(&[0.5f32], &[]),
+                rows.clone(),
+                floats(18_000, &[9000, 2]),
+                rows,
+                floats(18_000, &[9000, 2]),
+            ],
+        ),
+        (RandomPermutation { n: 5000 }.into(), vec![tensor(&[3u64, 8], &[2])]),
+    ];
+    let pool = remat_kernels::pool::Pool::new(2);
+    let all = cases.into_iter().map(|(op, x)| {
+        let want = eval_on_host(&*op, &x, &pool).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        (op, x, want)
+    });
+    agree(all.collect());
+}
