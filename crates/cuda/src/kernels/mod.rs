@@ -1,10 +1,12 @@
 //! The operators for which there are kernels, by family.
 
+mod attention;
 mod conv;
 pub mod elementwise;
 mod matmul;
 pub mod plan;
 mod pool;
+mod scalars;
 pub mod walk;
 
 use remat_device::{Alignment, KernelSet};
@@ -27,7 +29,7 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, conv::plan, pool::plan];
+const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, conv::plan, pool::plan, attention::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

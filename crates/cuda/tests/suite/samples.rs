@@ -14,7 +14,16 @@ use remat_types::{CallSite, DType, HostTensor, Layout, Shape, SmallVec};
 use crate::rig::compiler;
 
 /// Operators whose sums are taken in another order than the CPU's. They agree within the tolerance of their dtype.
-const SUMS: &[&str] = &["matmul", "matmul_wide", "fused_matmul", "conv2d", "conv2d_input_grad", "conv2d_weight_grad"];
+const SUMS: &[&str] = &[
+    "matmul",
+    "matmul_wide",
+    "fused_matmul",
+    "conv2d",
+    "conv2d_input_grad",
+    "conv2d_weight_grad",
+    "attention",
+    "attention_grad",
+];
 
 /// Operators of which some or all samples run on the host.
 const ON_THE_HOST: &[&str] = &[];
