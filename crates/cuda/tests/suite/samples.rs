@@ -23,6 +23,11 @@ const SUMS: &[&str] = &[
     "conv2d",
     "conv2d_input_grad",
     "conv2d_weight_grad",
+    "conv2d",
+    "conv2d_input_grad",
+    "conv2d_weight_grad",
+    "attention",
+    "attention_grad",
 ];
 
 /// Operators of which some or all samples run on the host.
