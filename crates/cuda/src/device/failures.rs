@@ -20,10 +20,12 @@ use crate::kernels::plan::Failure;
 
 /// Tickets whose words lie on the device at a time.
 pub(super) const SLOTS: u64 = 4096;
-/// Words of a ticket: position, value, a lock, and for a gate whether it is closed.
+/// Words of a ticket: position, value, a lock, and whether it failed.
 const WORDS: usize = 4;
 /// Bytes of a ticket.
 const BYTES: usize = WORDS * 8;
+/// Where the word lies that is 0 unless the launch refused an element or the gate is closed.
+const CLOSED: usize = 3 * 8;
 
 /// Tickets that work depends on, in order.
 pub(super) type Roots = SmallVec<[u64; 4]>;
@@ -69,7 +71,8 @@ pub(super) struct Failures {
 impl Failures {
     pub(super) fn new(context: &Context, lane: &mut Lane) -> Result<Failures> {
         let ring = Arena::whole(context, SLOTS as usize * BYTES)?;
-        lane.fill(&ring, 0, 0xff, ring.bytes())?;
+        let empty: Vec<u8> = [u64::MAX, u64::MAX, u64::MAX, 0].iter().flat_map(|w| w.to_le_bytes()).collect();
+        lane.upload(&ring, 0, &empty.repeat(SLOTS as usize))?;
         lane.stream().synchronize()?;
         Ok(Failures {
             ring,
@@ -104,7 +107,7 @@ impl Failures {
 
     /// The address of the word that says whether a gate is closed.
     pub(super) fn gate_address(&self, ticket: u64) -> u64 {
-        self.address(ticket) + (3 * 8)
+        self.address(ticket) + CLOSED as u64
     }
 
     /// The address of the ring.
@@ -120,7 +123,9 @@ impl Failures {
             return Err(Error::new(ErrorKind::Internal, "no place for the words of a launch"));
         }
         if ticket >= SLOTS {
-            lane.fill(&self.ring, (ticket % SLOTS) as usize * BYTES, 0xff, BYTES)?;
+            let at = (ticket % SLOTS) as usize * BYTES;
+            lane.fill(&self.ring, at, 0xff, CLOSED)?;
+            lane.fill(&self.ring, at + CLOSED, 0, BYTES - CLOSED)?;
         }
         self.next += 1;
         self.unknown.push_back(Ticket { seq, of });
@@ -227,7 +232,7 @@ impl Failures {
         let fault = match t.of {
             Kind::Launch { .. } if position == u64::MAX => None,
             Kind::Launch { op, failure, site } => {
-                let error = failure(&*op, position, value).with_op(op.label()).with_call_site(site);
+                let error = failure(position, value).with_op(op.label()).with_call_site(site);
                 Some(self.fault(t.seq, error))
             }
             Kind::Gate { roots, since } => {

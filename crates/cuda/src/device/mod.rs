@@ -156,7 +156,7 @@ impl Cuda {
         let x: SmallVec<[u64; 8]> = l.x.iter().map(first).collect();
         let gate = self.gate_word(roots, is_replaced)?;
         let mut own = 0;
-        if let Some(failure) = found.plan.failure {
+        if let Some(failure) = found.plan.failure.clone() {
             let ticket = self.ticket(Kind::Launch { op: l.op.clone(), failure, site: l.site })?;
             own = self.failures.address(ticket);
             roots.push(ticket);

@@ -1,5 +1,7 @@
 //! The pointwise operators, fused or not, and copies of strided tensors.
 
+use std::sync::Arc;
+
 use remat_kernels::scalar::Expression;
 use remat_ops::pointwise::{Binary, BinaryFn, Cast, Fused, Pointwise};
 use remat_ops::shape::Contiguous;
@@ -32,9 +34,11 @@ pub(super) fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>>
     let layouts: SmallVec<[&Layout; 8]> = operands.x.iter().map(|x| x.layout).collect();
     let walk = Walk::new(operands.y[0].1, &layouts)?;
     let refusal = refusal(op, operands)?;
-    match kernel_but(&e, &walk, refusal.as_ref()) {
+    match kernel_behind(&e, &walk, refusal.is_some()) {
         Ok(call) => {
-            Ok(Some(Plan { calls: call.into_iter().collect(), failure: refusal.map(|r| r.failure), ..Plan::default() }))
+            let (check, failure) = refusal.map_or((None, None), |r| (r.check, Some(r.failure)));
+            let calls = check.filter(|_| call.is_some()).into_iter().chain(call).collect();
+            Ok(Some(Plan { calls, failure, ..Plan::default() }))
         }
         // a function of a library has no form in C
         Err(e) if e.kind() == ErrorKind::Device => Ok(None),
@@ -42,20 +46,18 @@ pub(super) fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>>
     }
 }
 
-/// The elements of the second input of which a function of integers has no value.
+/// What a function of integers refuses of its second input.
 struct Refusal {
-    /// The comparison with 0 that is true of them.
-    comparison: &'static str,
-    /// From an index of the output to the position in the second input.
-    own: Walk,
+    /// Looks at all of it, before anything is written.
+    check: Option<Call>,
     failure: Failure,
 }
 
-fn is_zero(_: &dyn Op, position: u64, _: i64) -> Error {
+fn is_zero(position: u64, _: i64) -> Error {
     Error::new(ErrorKind::Value, format!("element {position} of the second input is zero"))
 }
 
-fn is_negative(_: &dyn Op, position: u64, _: i64) -> Error {
+fn is_negative(position: u64, _: i64) -> Error {
     Error::new(ErrorKind::Value, format!("element {position} of the second input is negative"))
 }
 
@@ -63,22 +65,28 @@ fn is_negative(_: &dyn Op, position: u64, _: i64) -> Error {
 fn refusal(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Refusal>> {
     let Some(op) = op.as_any().downcast_ref::<Binary>().filter(|_| o.x[0].dtype.is_int()) else { return Ok(None) };
     let (comparison, failure): (_, Failure) = match op.f {
-        BinaryFn::Div | BinaryFn::FloorDiv | BinaryFn::Rem | BinaryFn::Fmod => ("==", is_zero),
-        BinaryFn::Pow | BinaryFn::Shl | BinaryFn::Shr if is_signed(o.x[1].dtype) => ("<", is_negative),
+        BinaryFn::Div | BinaryFn::FloorDiv | BinaryFn::Rem | BinaryFn::Fmod => ("==", Arc::new(is_zero)),
+        BinaryFn::Pow | BinaryFn::Shl | BinaryFn::Shr if is_signed(o.x[1].dtype) => ("<", Arc::new(is_negative)),
         _ => return Ok(None),
     };
-    let own = Walk::named("own_", o.y[0].1, &[&Layout::contiguous(o.shape(1).clone())])?;
-    Ok(Some(Refusal { comparison, own, failure }))
+    let walk = Walk::new(o.shape(1), &[o.x[1].layout])?;
+    let mut b = Builder::new("check");
+    b.x(1, o.x[1].dtype);
+    b.failure();
+    walk.declare(&mut b);
+    let (places, at) = walk.places();
+    let body = format!("{places}if (x1[{}] {comparison} 0) refuse(failure, i, 0);\n", at[0]);
+    Ok(Some(Refusal { check: b.each(walk.elems(), &body), failure }))
 }
 
 /// The kernel of an expression over inputs that a walk finds. An output may lie where a dense input does. `None` for no elements.
 /// Errors: those of [`statements`]; Internal for another number of inputs.
 pub fn kernel(e: &Expression, walk: &Walk) -> Result<Option<Call>> {
-    kernel_but(e, walk, None)
+    kernel_behind(e, walk, false)
 }
 
-/// [`kernel`] that leaves out elements, and says so.
-fn kernel_but(e: &Expression, walk: &Walk, refusal: Option<&Refusal>) -> Result<Option<Call>> {
+/// [`kernel`], behind a check or not.
+fn kernel_behind(e: &Expression, walk: &Walk, is_checked: bool) -> Result<Option<Call>> {
     let (mut body, places) = walk.places();
     if places.len() != e.inputs.len() {
         let text = format!("{} inputs for a function of {}", places.len(), e.inputs.len());
@@ -87,14 +95,8 @@ fn kernel_but(e: &Expression, walk: &Walk, refusal: Option<&Refusal>) -> Result<
     let inputs: Vec<String> = places.iter().enumerate().map(|(k, place)| format!("x{k}[{place}]")).collect();
     let (statements, results) = statements_of(e, &inputs)?;
     let mut b = Builder::new("elementwise");
-    if let Some(r) = refusal {
-        b.failure();
-        r.own.declare(&mut b);
-        let (own, at) = r.own.places();
-        body += &format!(
-            "if (x1[{}] {} 0) {{\n{own}refuse(failure, {}, 0);\ncontinue;\n}}\n",
-            places[1], r.comparison, at[0]
-        );
+    if is_checked {
+        b.after_checks();
     }
     body += &statements;
     results.iter().enumerate().for_each(|(j, dtype)| b.y(j, *dtype));

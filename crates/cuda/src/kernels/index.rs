@@ -2,6 +2,8 @@
 //!
 //! A bad index is refused by its position; the element that it would give is left out.
 
+use std::sync::Arc;
+
 use remat_ops::Op;
 use remat_ops::index::{Index, OneHot, Take, TakeAlong};
 use remat_ops::loss::TargetWeight;
@@ -9,7 +11,7 @@ use remat_ops::order::SearchSorted;
 use remat_types::{DType, Error, ErrorKind, Layout, Result, Scalar, Shape, SmallVec};
 
 use super::movement::{bits_of, bits_type, place_type};
-use super::plan::{Builder, Operands, Plan, THREADS, Value};
+use super::plan::{Builder, Failure, Operands, Plan, THREADS, Value};
 use super::walk::Walk;
 use crate::driver::Grid;
 use crate::source::cast;
@@ -35,11 +37,38 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     Ok(any.downcast_ref::<TargetWeight>().map(|op| label_weight(op, o)))
 }
 
-/// The error of an index that is out of range.
-pub(super) fn bad_index(_: &dyn Op, position: u64, value: i64) -> Error {
-    // positions of several index tensors stand behind each other, in ranges of their own
-    let text = format!("index {value} at position {} is out of range", position & (TENSOR - 1));
-    Error::new(ErrorKind::Index, text)
+/// The indices that a tensor of them may have.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    extent: u64,
+    dtype: DType,
+    /// True if those from `-extent` on count from the end.
+    has_negative: bool,
+}
+
+impl Range {
+    /// From 0 on.
+    pub(super) fn new(extent: u64, dtype: DType) -> Range {
+        Range { extent, dtype, has_negative: false }
+    }
+
+    /// The error of an index of this value.
+    pub(super) fn error(self, position: u64, value: i64) -> Error {
+        let Range { extent, dtype, has_negative } = self;
+        let value = if dtype == DType::U64 { (value as u64).to_string() } else { value.to_string() };
+        let first = if has_negative { format!("-{extent}") } else { "0".to_owned() };
+        let text = format!("index {value} at position {position} is not in {first}..{extent}");
+        Error::new(ErrorKind::Index, text)
+    }
+}
+
+/// The errors of indices that are out of the ranges of their tensors, whose positions stand behind each other.
+pub(super) fn bad_index(ranges: Vec<Range>) -> Option<Failure> {
+    let any = Range::new(0, DType::I64);
+    Some(Arc::new(move |position, value| {
+        let range = ranges.get((position / TENSOR) as usize).copied().unwrap_or(any);
+        range.error(position % TENSOR, value)
+    }))
 }
 
 /// The range of positions of each of several index tensors.
@@ -53,7 +82,8 @@ fn take(op: &Take, o: &Operands<'_>) -> Plan {
     b.x(1, o.x[1].dtype);
     b.parameter(format!("{bits} *y0"), Value::Y(0));
     b.failure();
-    b.u64("extent", o.shape(0)[op.axis] as u64);
+    let extent = o.shape(0)[op.axis] as u64;
+    b.u64("extent", extent);
     b.u64("inner", o.shape(0)[op.axis + 1..].iter().product::<usize>() as u64);
     b.u64("count", o.shape(1).elems() as u64);
     let body = format!(
@@ -63,10 +93,23 @@ fn take(op: &Take, o: &Operands<'_>) -> Plan {
          if (at < extent) y0[i] = x0[((u64)outer * extent + at) * inner + c];\n\
          else if (c == 0) refuse(failure, m, (i64)at);\n"
     );
-    Plan { calls: b.each(o.elems(0), &body).into_iter().collect(), failure: Some(bad_index), ..Plan::default() }
+    Plan {
+        calls: b.each(o.elems(0), &body).into_iter().collect(),
+        failure: bad_index(vec![Range::new(extent, o.x[1].dtype)]),
+        ..Plan::default()
+    }
 }
 
 fn one_hot(op: &OneHot, o: &Operands<'_>) -> Plan {
+    let failure = bad_index(vec![Range::new(op.depth as u64, o.x[0].dtype)]);
+    if op.depth == 0 {
+        // every index is refused, though there is nothing to write
+        let mut b = Builder::new("one_hot_of_none");
+        b.x(0, o.x[0].dtype);
+        b.failure();
+        let call = b.each(o.shape(0).elems() as u64, "refuse(failure, i, (i64)x0[i]);\n");
+        return Plan { calls: call.into_iter().collect(), failure, ..Plan::default() };
+    }
     let dtype = o.y[0].0;
     let bits = bits_type(dtype);
     let place = place_type(o.elems(0));
@@ -82,7 +125,7 @@ fn one_hot(op: &OneHot, o: &Operands<'_>) -> Plan {
          if (k == 0 && at >= depth) refuse(failure, m, (i64)at);\n\
          y0[i] = ({bits})(at == k ? one : 0);\n"
     );
-    Plan { calls: b.each(o.elems(0), &body).into_iter().collect(), failure: Some(bad_index), ..Plan::default() }
+    Plan { calls: b.each(o.elems(0), &body).into_iter().collect(), failure, ..Plan::default() }
 }
 
 /// The layout of all axes of `x` but one, which stays where it is, over the extents of an index.
@@ -101,7 +144,8 @@ fn take_along(op: &TakeAlong, o: &Operands<'_>) -> Result<Plan> {
     b.x(1, o.x[1].dtype);
     b.parameter(format!("{bits} *y0"), Value::Y(0));
     b.failure();
-    b.u64("extent", x.shape()[op.axis] as u64);
+    let extent = x.shape()[op.axis] as u64;
+    b.u64("extent", extent);
     b.i64("stride", x.strides()[op.axis] as i64);
     walk.declare(&mut b);
     let (places, at) = walk.places();
@@ -110,7 +154,11 @@ fn take_along(op: &TakeAlong, o: &Operands<'_>) -> Result<Plan> {
          if (k < extent) y0[i] = x0[(i64)({}) + (i64)k * stride];\nelse refuse(failure, i, (i64)k);\n",
         at[1], at[0]
     );
-    Ok(Plan { calls: b.each(walk.elems(), &body).into_iter().collect(), failure: Some(bad_index), ..Plan::default() })
+    Ok(Plan {
+        calls: b.each(walk.elems(), &body).into_iter().collect(),
+        failure: bad_index(vec![Range::new(extent, o.x[1].dtype)]),
+        ..Plan::default()
+    })
 }
 
 /// How index tensors along axes of a tensor are read together: NumPy's rule. See the operator's own.
@@ -180,6 +228,21 @@ pub(super) fn checked(name: &str, k: usize, x: usize, at: &str, negative: bool, 
     )
 }
 
+/// The ranges of index tensors along axes of a tensor, which are inputs from `first` on.
+pub(super) fn selection_ranges(
+    o: &Operands<'_>,
+    axes: &[usize],
+    x: &Shape,
+    first: usize,
+    negative: bool,
+) -> Vec<Range> {
+    let range = |(k, axis): (usize, &usize)| Range {
+        has_negative: negative,
+        ..Range::new(x[*axis] as u64, o.x[first + k].dtype)
+    };
+    axes.iter().enumerate().map(range).collect()
+}
+
 fn index(op: &Index, o: &Operands<'_>) -> Result<Plan> {
     let bits = bits_type(o.y[0].0);
     let x = o.x[0].layout;
@@ -198,6 +261,7 @@ fn index(op: &Index, o: &Operands<'_>) -> Result<Plan> {
     walk.declare(&mut b);
     let (places, at) = walk.places();
     let mut body = format!("{places}i64 at = (i64)({});\nbool is_good = true;\n", at[0]);
+    let ranges = selection_ranges(o, &op.axes, x.shape(), 1, op.negative);
     for (k, axis) in op.axes.iter().enumerate() {
         b.x(k + 1, o.x[k + 1].dtype);
         b.u64(format!("extent{k}"), x.shape()[*axis] as u64);
@@ -211,7 +275,7 @@ fn index(op: &Index, o: &Operands<'_>) -> Result<Plan> {
         body += &format!("at += k{k} * stride{k};\n");
     }
     body += "if (is_good) y0[i] = x0[at];\n";
-    Ok(Plan { calls: b.each(walk.elems(), &body).into_iter().collect(), failure: Some(bad_index), ..Plan::default() })
+    Ok(Plan { calls: b.each(walk.elems(), &body).into_iter().collect(), failure: bad_index(ranges), ..Plan::default() })
 }
 
 /// Names of the walks that find positions of refused indices.

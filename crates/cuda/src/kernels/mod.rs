@@ -14,9 +14,9 @@ mod order;
 pub mod plan;
 mod pool;
 mod random;
+mod scalars;
 mod scatter;
 mod sorting;
-mod scalars;
 pub mod walk;
 
 use remat_device::{Alignment, KernelSet};
@@ -39,7 +39,22 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, optim::plan, optim_norms::plan, optim_rows::plan, create::plan, random::plan, movement::plan, index::plan, conv::plan, pool::plan, scatter::plan, order::plan, attention::plan];
+const FAMILIES: &[Family] = &[
+    elementwise::plan,
+    matmul::plan,
+    optim::plan,
+    optim_norms::plan,
+    optim_rows::plan,
+    create::plan,
+    random::plan,
+    movement::plan,
+    index::plan,
+    conv::plan,
+    pool::plan,
+    scatter::plan,
+    order::plan,
+    attention::plan,
+];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

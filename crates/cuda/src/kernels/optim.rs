@@ -3,6 +3,8 @@
 //! A rule is the numbers it has, what follows from these and the step in f64 as on the CPU, and the statements of an element.
 //! One thread of a block takes the powers of the decays, which its grid of few blocks makes cheap.
 
+use std::sync::Arc;
+
 use remat_ops::Op;
 use remat_ops::optim::{
     AdadeltaUpdate, AdagradUpdate, AdamWUpdate, AdamaxUpdate, LionUpdate, NAdamUpdate, RAdamUpdate, RmsPropUpdate,
@@ -10,7 +12,7 @@ use remat_ops::optim::{
 };
 use remat_types::{DType, Error, ErrorKind, Result, Scalar, SmallVec};
 
-use super::plan::{Builder, Call, Operands, Plan, THREADS, Value};
+use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, Value};
 use crate::driver::Grid;
 use crate::source::{c_type, cast};
 
@@ -263,12 +265,17 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
 }
 
 fn plan_of(rule: &Rule, o: &Operands<'_>) -> Plan {
-    let failure = rule.step.map(|_| bad_step as super::plan::Failure);
+    let failure = rule.step.and_then(|_| bad_step());
     Plan { calls: rule.call("optim", o, &[]).into_iter().collect(), failure, ..Plan::default() }
 }
 
+/// What an optimiser refuses.
+pub(super) fn bad_step() -> Option<Failure> {
+    Some(Arc::new(|_, step| step_error(step)))
+}
+
 /// The error of a step below 1.
-pub(super) fn bad_step(_: &dyn Op, _: u64, step: i64) -> Error {
+pub(super) fn step_error(step: i64) -> Error {
     Error::new(ErrorKind::Value, format!("the step is {step}; the first is 1"))
 }
 
@@ -298,11 +305,7 @@ fn nadam_plan(op: &NAdamUpdate, o: &Operands<'_>) -> Plan {
     let body = format!("{body}factors[2] = {ROOT};\n");
     let first = b.build(Grid { blocks: [1, 1, 1], threads: [1, 1, 1], shared_bytes: 0 }, &body);
     let moves = nadam(op).call("nadam", o, &[("const double *factors", Value::Workspace(0))]);
-    Plan {
-        calls: std::iter::once(first).chain(moves).collect(),
-        workspace: 3 * size_of::<f64>(),
-        failure: Some(bad_step),
-    }
+    Plan { calls: std::iter::once(first).chain(moves).collect(), workspace: 3 * size_of::<f64>(), failure: bad_step() }
 }
 
 /// The dtype in which a float is computed.
@@ -370,6 +373,10 @@ impl Rule {
         let n = o.elems(0);
         let dtype = o.y[0].0;
         let mut b = Builder::new(name);
+        if !others.is_empty() {
+            // an earlier kernel made them, and refuses a step
+            b.after_checks();
+        }
         others.iter().for_each(|(declaration, value)| b.parameter(*declaration, *value));
         let mut text = self.begin(&mut b, o);
         let all: SmallVec<[(&str, usize, usize); 4]> =

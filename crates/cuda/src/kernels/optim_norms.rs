@@ -94,7 +94,7 @@ fn lamb(op: &LambUpdate, o: &Operands<'_>) -> Plan {
     Plan {
         calls: SmallVec::from_iter([first, second, third]),
         workspace: DOUBLE * (1 + 2 * chunks as usize),
-        failure: Some(bad_step),
+        failure: bad_step(),
     }
 }
 
@@ -146,7 +146,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
         }
         calls.extend([self.sums(), self.factors(), self.step()]);
         let workspace = DOUBLE * (MEANS + self.means() + 2 * self.chunks() as usize);
-        Plan { calls, workspace, failure: Some(bad_step) }
+        Plan { calls, workspace, failure: bad_step() }
     }
 
     /// The moments of a parameter without elements, which stay.

@@ -2,13 +2,15 @@
 //!
 //! The indices of all parts of a gradient are sorted together, so each row is summed by the threads of its first index.
 
+use std::sync::Arc;
+
 use remat_ops::Op;
 use remat_ops::optim::{SgdRowsUpdate, SparseAdamUpdate};
-use remat_types::{Error, Result};
+use remat_types::{DType, Result};
 
-use super::index::bad_index;
-use super::optim::{MOST_BLOCKS, Rule, bad_step, named, numbers};
-use super::plan::{Builder, Call, Operands, Plan, THREADS};
+use super::index::Range;
+use super::optim::{MOST_BLOCKS, Rule, named, numbers, step_error};
+use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS};
 use super::scatter::copy;
 use super::sorting::Sorting;
 use crate::driver::Grid;
@@ -63,11 +65,12 @@ fn sparse_adam(op: &SparseAdamUpdate) -> Rule {
 const PART: u64 = 1 << 40;
 
 /// The error of a step below 1, whose position is 0, or of an index.
-fn refused(op: &dyn Op, position: u64, value: i64) -> Error {
-    match position {
-        0 => bad_step(op, 0, value),
-        _ => bad_index(op, (position - 1) % PART, value),
-    }
+fn refused(ranges: Vec<Range>) -> Option<Failure> {
+    let any = Range::new(0, DType::I64);
+    Some(Arc::new(move |position, value| match position.checked_sub(1) {
+        None => step_error(value),
+        Some(at) => ranges.get((at / PART) as usize).copied().unwrap_or(any).error(at % PART, value),
+    }))
 }
 
 struct Rows<'a, 'o> {
@@ -94,7 +97,8 @@ impl Rows<'_, '_> {
     fn plan(&self) -> Plan {
         let (rows, ranges) = (self.o.shape(0)[0] as u64, self.ranges());
         let count = ranges.last().map_or(0, |r| r.2);
-        let mut plan = Plan { failure: Some(refused), ..Plan::default() };
+        let of = |r: &(usize, u64, u64)| Range::new(rows, self.o.x[r.0].dtype);
+        let mut plan = Plan { failure: refused(ranges.iter().map(of).collect()), ..Plan::default() };
         let all = std::iter::once((0, 0)).chain(self.rule.states.iter().map(|s| (s.1, s.2)));
         plan.calls.extend(all.filter_map(|(x, y)| copy(self.o, x, y)));
         // what is refused comes after all rows
@@ -131,6 +135,7 @@ impl Rows<'_, '_> {
     fn step(&self, sorting: &Sorting, ranges: &[(usize, u64, u64)], count: u64, rows: u64) -> Call {
         let (dtype, inner) = (self.o.y[0].0, self.o.elems(0) / rows);
         let mut b = Builder::new("rows");
+        b.after_checks();
         let mut text = self.rule.begin(&mut b, self.o);
         b.parameter(format!("const {} *keys", sorting.key()), sorting.sorted());
         b.parameter(format!("const {} *order", sorting.place()), sorting.order());

@@ -4,8 +4,8 @@
 //! the workspace, the sources to compile, and the launches themselves once the addresses are known.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
-use remat_ops::Op;
 use remat_types::{DType, Error, Fact, Facts, Layout, Shape, SmallVec};
 use rustc_hash::FxBuildHasher;
 
@@ -123,12 +123,12 @@ impl Call {
 
 /// How a kernel says that it refuses an element.
 ///
-/// A launch has two words: the least position that it refuses, all ones where there is none, and a value there. Kernels write
-/// them with `refuse` of the prelude.
-pub type Failure = fn(op: &dyn Op, position: u64, value: i64) -> Error;
+/// A launch has words for the least position that it refuses, all ones where there is none, and for a value there. Kernels write
+/// them with `refuse` of the prelude. This makes the error of both, that of the CPU's kernel.
+pub type Failure = Arc<dyn Fn(u64, i64) -> Error + Send + Sync>;
 
 /// The launches that compute an operator.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Plan {
     /// In order. None where no output has elements.
     pub calls: SmallVec<[Call; 2]>,
@@ -156,12 +156,14 @@ pub struct Builder {
     values: Vec<Value>,
     /// Functions before the kernel.
     functions: String,
+    /// Statements in front of the body.
+    checks: &'static str,
 }
 
 impl Builder {
     /// A kernel that does nothing behind a closed gate.
     pub fn new(name: &'static str) -> Builder {
-        let mut b = Builder { name, parameters: Vec::new(), values: Vec::new(), functions: String::new() };
+        let mut b = Builder { name, parameters: Vec::new(), values: Vec::new(), functions: String::new(), checks: "" };
         b.parameter("const u32 *gate", Value::Gate);
         b
     }
@@ -198,6 +200,13 @@ impl Builder {
         self.parameter(format!("i64 {}", name.as_ref()), Value::U64(value as u64));
     }
 
+    /// Lets the kernel do nothing where an earlier call of the launch has refused an element, so that a state that the outputs take
+    /// over stays as it was.
+    pub fn after_checks(&mut self) {
+        self.parameter("const u64 *refused", Value::Failure);
+        self.checks = "if (refused[3] != 0) return;\n";
+    }
+
     /// The words to which `refuse(failure, position, value)` writes.
     pub fn failure(&mut self) {
         self.parameter("u64 *failure", Value::Failure);
@@ -210,10 +219,10 @@ impl Builder {
 
     /// The kernel whose body is `body`.
     pub fn build(self, grid: Grid, body: &str) -> Call {
-        let Builder { name, parameters, values, functions } = self;
+        let Builder { name, parameters, values, functions, checks } = self;
         let threads: u32 = grid.threads.iter().product();
         let parameters = parameters.join(", ");
-        let body = format!("{{\nif (gate != 0 && *gate != 0) return;\n{body}}}\n");
+        let body = format!("{{\nif (gate != 0 && *gate != 0) return;\n{checks}{body}}}\n");
         let name = format!("{name}_{:016x}", FxBuildHasher.hash_one((&functions, &parameters, &body)));
         let source = format!(
             "namespace {name}_parts {{\n{functions}extern \"C\" __global__ void __launch_bounds__({threads}) \

@@ -7,7 +7,7 @@ use remat_ops::Op;
 use remat_ops::index::{IndexPut, PutFn, Scatter, TakeGrad};
 use remat_types::{DType, Layout, Result, Shape, SmallVec};
 
-use super::index::{OWN, Selection, bad_index, beside, checked, is_signed};
+use super::index::{OWN, Range, Selection, bad_index, beside, checked, is_signed, selection_ranges};
 use super::movement::{bits_type, place_type};
 use super::optim::vocabulary;
 use super::plan::{Builder, Call, Operands, Plan, Value};
@@ -87,7 +87,7 @@ fn take_grad(op: &TakeGrad, o: &Operands<'_>) -> Plan {
          keys[i] = ({})(at < extent ? at : extent);\n",
         sorting.key()
     );
-    let mut plan = Plan { failure: Some(bad_index), ..Plan::default() };
+    let mut plan = Plan { failure: bad_index(vec![Range::new(extent, o.x[1].dtype)]), ..Plan::default() };
     plan.calls.extend(b.each(count, &body));
     plan.calls.extend(sorting.calls());
     let starts = Value::Workspace(sorting.end());
@@ -139,8 +139,8 @@ impl Target<'_, '_> {
 
     /// The plan, with a kernel for the keys: the places of rows, or the number of elements for what is refused. `None` for
     /// nothing to put.
-    fn plan(&self, keys: Option<Call>) -> Plan {
-        let mut plan = Plan { failure: Some(bad_index), ..Plan::default() };
+    fn plan(&self, keys: Option<Call>, ranges: Vec<Range>) -> Plan {
+        let mut plan = Plan { failure: bad_index(ranges), ..Plan::default() };
         plan.calls.extend(copy(self.o, 0, 0));
         let sorting = self.sorting();
         if self.o.elems(0) > 0 && self.row.elems() > 0 && self.positions > 0 {
@@ -157,6 +157,7 @@ impl Target<'_, '_> {
     fn put(&self, sorting: &Sorting) -> Option<Call> {
         let dtype = self.o.y[0].0;
         let mut b = Builder::new("put");
+        b.after_checks();
         b.functions(&function(self.f, dtype));
         b.x(1, dtype);
         b.y(0, dtype);
@@ -228,7 +229,8 @@ fn index_put(op: &IndexPut, o: &Operands<'_>) -> Result<Plan> {
         body += &format!("at += k{k} * stride{k};\n");
     }
     body += &format!("keys[i] = ({})(is_good ? (u64)at : elems);\n", sorting.key());
-    Ok(target.plan(b.each(walk.elems(), &body)))
+    let ranges = selection_ranges(o, &op.axes, whole.shape(), 2, op.negative);
+    Ok(target.plan(b.each(walk.elems(), &body), ranges))
 }
 
 /// Indices along the axis that one thread takes in order, where there are few of them or many such threads.
@@ -270,7 +272,21 @@ fn scatter(op: &Scatter, o: &Operands<'_>) -> Result<Plan> {
         sorting.key(),
         at[0]
     );
-    Ok(target.plan(b.each(walk.elems(), &body)))
+    let range = Range::new(whole.shape()[op.axis] as u64, o.x[2].dtype);
+    Ok(target.plan(b.each(walk.elems(), &body), vec![range]))
+}
+
+/// Refuses indices that are out of range, before anything is put.
+fn check_indices(index: &Layout, dtype: DType, extent: u64) -> Result<Option<Call>> {
+    let walk = Walk::new(index.shape(), &[index])?;
+    let mut b = Builder::new("scatter_check");
+    b.x(2, dtype);
+    b.u64("extent", extent);
+    b.failure();
+    walk.declare(&mut b);
+    let (places, at) = walk.places();
+    let body = format!("{places}const u64 k = (u64)x2[{}];\nif (k >= extent) refuse(failure, i, (i64)k);\n", at[0]);
+    Ok(b.each(walk.elems(), &body))
 }
 
 /// A thread for all indices along the axis: targets of others lie elsewhere.
@@ -280,9 +296,10 @@ fn scatter_columns(op: &Scatter, o: &Operands<'_>, whole: &Layout) -> Result<Pla
     let len = std::mem::replace(&mut shape.dims_mut()[op.axis], 1);
     let of = |l: &Layout| Layout::new(shape.clone(), l.strides(), 0);
     let walk = Walk::new(&shape, &[&of(whole)?, &of(o.x[1].layout)?, &of(index)?])?;
-    let own = Walk::named("p_", &shape, &[&of(&Layout::contiguous(index.shape().clone()))?])?;
-    let mut plan = Plan { failure: Some(bad_index), ..Plan::default() };
+    let extent = whole.shape()[op.axis] as u64;
+    let mut plan = Plan { failure: bad_index(vec![Range::new(extent, o.x[2].dtype)]), ..Plan::default() };
     plan.calls.extend(copy(o, 0, 0));
+    plan.calls.extend(check_indices(index, o.x[2].dtype, extent)?);
     if len == 0 {
         return Ok(plan);
     }
@@ -291,24 +308,18 @@ fn scatter_columns(op: &Scatter, o: &Operands<'_>, whole: &Layout) -> Result<Pla
     b.x(1, dtype);
     b.x(2, o.x[2].dtype);
     b.y(0, dtype);
-    b.failure();
+    b.after_checks();
     b.u64("len", len as u64);
-    b.u64("extent", whole.shape()[op.axis] as u64);
-    let own_layout = Layout::contiguous(index.shape().clone());
-    for (name, layout) in
-        [("y_step", whole), ("src_step", o.x[1].layout), ("index_step", index), ("own_step", &own_layout)]
-    {
+    for (name, layout) in [("y_step", whole), ("src_step", o.x[1].layout), ("index_step", index)] {
         b.i64(name, layout.strides()[op.axis] as i64);
     }
     walk.declare(&mut b);
-    own.declare(&mut b);
-    let ((places, at), (own_places, own_at)) = (walk.places(), own.places());
+    let (places, at) = walk.places();
     let body = format!(
         "{places}for (u64 m = 0; m < len; ++m) {{\n\
          const u64 k = (u64)x2[(i64)({}) + (i64)m * index_step];\n\
-         if (k >= extent) {{\n{own_places}refuse(failure, (u64)({}) + m * (u64)own_step, (i64)k);\ncontinue;\n}}\n\
          element *y = y0 + ((i64)({}) + (i64)k * y_step);\n*y = put(*y, x1[(i64)({}) + (i64)m * src_step]);\n}}\n",
-        at[2], own_at[0], at[0], at[1]
+        at[2], at[0], at[1]
     );
     plan.calls.extend(b.each(if o.elems(0) == 0 { 0 } else { walk.elems() }, &body));
     Ok(plan)

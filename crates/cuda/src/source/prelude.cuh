@@ -142,7 +142,7 @@ __device__ __noinline__ double fmod_f64(double x, double y) {
 __device__ __forceinline__ float fmod_f32(float x, float y) { return (float)fmod_f64((double)x, (double)y); }
 
 // Notes that a launch refuses what it finds at a position, with a value for the error. The least position stays. The words are
-// all ones at first: position, value, and a lock, which is free then. The lanes of a warp take turns, so that none waits for a
+// all ones at first: position, value, and a lock, which is free then. A fourth one becomes 1. The lanes of a warp take turns, so that none waits for a
 // lane that cannot go on before it.
 __device__ __noinline__ void refuse(u64 *failure, u64 position, i64 value) {
     volatile u64 *words = failure;
@@ -154,6 +154,7 @@ __device__ __noinline__ void refuse(u64 *failure, u64 position, i64 value) {
             if (position < words[0]) {
                 words[0] = position;
                 words[1] = (u64)value;
+                words[3] = 1;
             }
             __threadfence();
             atomicExch(failure + 2, ~0ull);
