@@ -1,6 +1,7 @@
 //! The operators for which there are kernels, by family.
 
 mod create;
+mod cumulate;
 pub mod elementwise;
 mod index;
 mod matmul;
@@ -47,6 +48,7 @@ const FAMILIES: &[Family] = &[
     index::plan,
     scatter::plan,
     order::plan,
+    cumulate::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
