@@ -10,6 +10,7 @@ mod optim;
 mod optim_norms;
 mod optim_rows;
 mod order;
+mod peaks;
 pub mod plan;
 mod random;
 mod scatter;
@@ -49,6 +50,7 @@ const FAMILIES: &[Family] = &[
     scatter::plan,
     order::plan,
     cumulate::plan,
+    peaks::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
