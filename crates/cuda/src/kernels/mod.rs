@@ -13,6 +13,7 @@ mod order;
 mod peaks;
 pub mod plan;
 mod random;
+mod resample;
 mod scatter;
 mod sorting;
 pub mod walk;
@@ -51,6 +52,7 @@ const FAMILIES: &[Family] = &[
     order::plan,
     cumulate::plan,
     peaks::plan,
+    resample::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
