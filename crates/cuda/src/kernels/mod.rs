@@ -14,6 +14,7 @@ mod peaks;
 pub mod plan;
 mod random;
 mod resample;
+mod sample;
 mod scatter;
 mod sorting;
 pub mod walk;
@@ -53,6 +54,7 @@ const FAMILIES: &[Family] = &[
     cumulate::plan,
     peaks::plan,
     resample::plan,
+    sample::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
