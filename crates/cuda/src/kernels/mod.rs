@@ -16,6 +16,7 @@ mod random;
 mod resample;
 mod sample;
 mod scatter;
+mod shaped;
 mod sorting;
 pub mod walk;
 
@@ -47,6 +48,7 @@ const FAMILIES: &[Family] = &[
     optim_rows::plan,
     create::plan,
     random::plan,
+    shaped::plan,
     movement::plan,
     index::plan,
     scatter::plan,

@@ -65,8 +65,11 @@ __device__ __forceinline__ double near_logarithm(double x) {
 __device__ __noinline__ double general_power(double x, double y) {
     const double near = near_logarithm(x);
     const Pair rest = plus(times(exponential({-near, 0.0}), {x, 0.0}), {-1.0, 0.0});
-    const Pair logarithm = plus({near, 0.0}, rest);
-    return exponential(times(logarithm, {y, 0.0})).hi;
+    const Pair power = times(plus({near, 0.0}, rest), {y, 0.0});
+    // out of the range of f64
+    if (power.hi < -1000.0) return 0.0;
+    if (power.hi > 1000.0) return f64_of_bits(0x7ff0000000000000ull);
+    return exponential(power).hi;
 }
 
 // e^x in f64, 0 far below and infinite far above; NaN stays.
