@@ -3,6 +3,7 @@
 mod attention;
 mod conv;
 mod create;
+mod cumulate;
 pub mod elementwise;
 mod index;
 mod matmul;
@@ -11,11 +12,15 @@ mod optim;
 mod optim_norms;
 mod optim_rows;
 mod order;
+mod peaks;
 pub mod plan;
 mod pool;
 mod random;
 mod scalars;
+mod resample;
+mod sample;
 mod scatter;
+mod shaped;
 mod sorting;
 pub mod walk;
 
@@ -47,13 +52,14 @@ const FAMILIES: &[Family] = &[
     optim_rows::plan,
     create::plan,
     random::plan,
+    shaped::plan,
     movement::plan,
     index::plan,
     conv::plan,
     pool::plan,
     scatter::plan,
     order::plan,
-    attention::plan,
+const FAMILIES: &[Family] = &[attention::plan, cumulate::plan, peaks::plan, resample::plan, sample::plan];
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.

@@ -65,6 +65,30 @@ __device__ __forceinline__ double near_logarithm(double x) {
 __device__ __noinline__ double general_power(double x, double y) {
     const double near = near_logarithm(x);
     const Pair rest = plus(times(exponential({-near, 0.0}), {x, 0.0}), {-1.0, 0.0});
-    const Pair logarithm = plus({near, 0.0}, rest);
-    return exponential(times(logarithm, {y, 0.0})).hi;
+    const Pair power = times(plus({near, 0.0}, rest), {y, 0.0});
+    // out of the range of f64
+    if (power.hi < -1000.0) return 0.0;
+    if (power.hi > 1000.0) return f64_of_bits(0x7ff0000000000000ull);
+    return exponential(power).hi;
+}
+
+// e^x in f64, 0 far below and infinite far above; NaN stays.
+__device__ __forceinline__ double short_exponential(double x) {
+    if (x < -1000.0) return 0.0;
+    if (x > 1000.0) return f64_of_bits(0x7ff0000000000000ull);
+    return x == x ? exponential({x, 0.0}).hi : x;
+}
+
+// The logarithm of a number that is not below 0, subnormal ones included.
+__device__ __forceinline__ double short_logarithm_of(double x) {
+    if (!(x > 0.0)) return x == 0.0 ? f64_of_bits(0xfff0000000000000ull) : f64_of_bits(0x7ff8000000000000ull);
+    if (x == f64_of_bits(0x7ff0000000000000ull)) return x;
+    return x < 2.2250738585072014e-308 ? near_logarithm(x * 18014398509481984.0) - 37.42994775023705 : near_logarithm(x);
+}
+
+// ln(1 + x) for x from -1 on. What rounding takes from the sum comes back as a share of it.
+__device__ __forceinline__ double logarithm_of_1_plus(double x) {
+    const double sum = 1.0 + x;
+    if (!(sum > 0.0) || sum == f64_of_bits(0x7ff0000000000000ull)) return short_logarithm_of(sum);
+    return near_logarithm(sum) + (x - (sum - 1.0)) / sum;
 }

@@ -4,11 +4,12 @@
 //! host: they take functions of its library.
 
 use remat_ops::Op;
-use remat_ops::random::{Bernoulli, Dropout, FoldIn, Normal, RandomPermutation, Uniform};
-use remat_types::{DType, Element, Result, SmallVec, for_float};
+use remat_ops::random::{Bernoulli, Dropout, FoldIn, Normal, RandomPermutation, Uniform, Weights};
+use remat_types::{DType, Element, Error, ErrorKind, Result, SmallVec, for_float};
 
+use super::index::COUNT;
 use super::optim::{real_of, vocabulary};
-use super::plan::{Builder, Call, Operands, Plan, Value};
+use super::plan::{Builder, Call, Operands, Plan, THREADS, Value};
 use crate::driver::Grid;
 use crate::source::{c_type, cast};
 
@@ -50,6 +51,8 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
         Some(fold_in())
     } else if any.is::<RandomPermutation>() {
         return Ok(Some(permutation(o)));
+    } else if let Some(op) = any.downcast_ref::<Weights>() {
+        return Ok(Some(weights(op, o)));
     } else {
         return Ok(None);
     };
@@ -174,4 +177,52 @@ fn permutation(o: &Operands<'_>) -> Plan {
         workspace: (n as usize).saturating_mul(size_of::<u32>()),
         failure: None,
     }
+}
+
+/// Rows that can be drawn from, as they are. A row is one block's.
+fn weights(op: &Weights, o: &Operands<'_>) -> Plan {
+    let dtype = o.y[0].0;
+    let extent = o.y[0].1.last().copied().unwrap_or(0) as u64;
+    let mut plan = Plan { failure: Some(bad_weights), ..Plan::default() };
+    if o.elems(0) == 0 {
+        return plan;
+    }
+    let mut b = Builder::new("weights");
+    b.functions(COUNT);
+    b.operands(o);
+    b.failure();
+    b.u64("extent", extent);
+    b.u64("least", op.least as u64);
+    let wide = cast(dtype, DType::F64, "x0[row * extent + k]");
+    let body = format!(
+        "const u64 row = blockIdx.x;\nu64 above = 0;\nbool is_bad = false;\n\
+         for (u64 k = threadIdx.x; k < extent; k += blockDim.x) {{\nconst double w = {wide};\n\
+         if (!(w >= 0.0 && w - w == 0.0) && !is_bad) {{\nis_bad = true;\n\
+         refuse(failure, row << 32 | (k < {NONE}ull ? k : {NONE}ull - 1), (i64)bits_of_f64(w));\n}}\n\
+         above += w > 0.0;\ny0[row * extent + k] = x0[row * extent + k];\n}}\n\
+         above = block_count(above);\n\
+         if (threadIdx.x == 0 && above < least) refuse(failure, row << 32 | {NONE}ull, (i64)above);\n"
+    );
+    let rows = (o.elems(0) / extent) as u32;
+    plan.calls.push(b.build(Grid { blocks: [rows, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &body));
+    plan
+}
+
+/// The place in a row of what is wrong with the whole row.
+const NONE: u64 = 0xffff_ffff;
+
+/// The error of a row's weight, whose bits are the value, or of the number of those above 0.
+fn bad_weights(op: &dyn Op, position: u64, value: i64) -> Error {
+    let (row, place) = (position >> 32, position & NONE);
+    let text = match place {
+        NONE => {
+            let least = op.as_any().downcast_ref::<Weights>().map_or(0, |op| op.least);
+            format!("row {row} has {value} weights above 0, and {least} are needed")
+        }
+        _ => {
+            let w = f64::from_bits(value as u64);
+            format!("weight {place} of row {row} is {w}: weights are finite and not negative")
+        }
+    };
+    Error::new(ErrorKind::Value, text)
 }

@@ -91,16 +91,7 @@ fn take_grad(op: &TakeGrad, o: &Operands<'_>) -> Plan {
     plan.calls.extend(b.each(count, &body));
     plan.calls.extend(sorting.calls());
     let starts = Value::Workspace(sorting.end());
-    let mut b = Builder::new("take_grad_starts");
-    b.parameter(format!("const {} *keys", sorting.key()), sorting.sorted());
-    b.parameter(format!("{place} *starts"), starts);
-    b.u64("count", count);
-    let body = format!(
-        "u64 first = 0, rest = count;\nwhile (rest > 0) {{\nconst u64 half = rest / 2;\n\
-         if (keys[first + half] < i) {{\nfirst += half + 1;\nrest -= half + 1;\n}} else rest = half;\n}}\n\
-         starts[i] = ({place})first;\n"
-    );
-    plan.calls.extend(b.each(extent + 1, &body));
+    plan.calls.extend(self::starts(&sorting, starts, count, extent));
     let mut b = Builder::new("take_grad");
     b.functions(&function(PutFn::Add, dtype));
     b.x(0, dtype);
@@ -120,6 +111,21 @@ fn take_grad(op: &TakeGrad, o: &Operands<'_>) -> Plan {
     plan.calls.extend(b.each(o.elems(0), &body));
     plan.workspace = sorting.end() + (op.extent + 1).saturating_mul(8);
     plan
+}
+
+/// Writes where the keys of each target below `targets` begin among `count` sorted ones, and where those of the last one end.
+pub(super) fn starts(sorting: &Sorting, starts: Value, count: u64, targets: u64) -> Option<Call> {
+    let mut b = Builder::new("starts");
+    b.parameter(format!("const {} *keys", sorting.key()), sorting.sorted());
+    b.parameter(format!("{} *starts", sorting.place()), starts);
+    b.u64("count", count);
+    let body = format!(
+        "u64 first = 0, rest = count;\nwhile (rest > 0) {{\nconst u64 half = rest / 2;\n\
+         if (keys[first + half] < i) {{\nfirst += half + 1;\nrest -= half + 1;\n}} else rest = half;\n}}\n\
+         starts[i] = ({})first;\n",
+        sorting.place()
+    );
+    b.each(targets + 1, &body)
 }
 
 /// Where elements are put: positions and rows of a contiguous tensor, and the source over both.

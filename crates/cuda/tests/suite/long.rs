@@ -2,7 +2,7 @@
 
 use remat_ops::index::{IndexPut, PutFn, Scatter, TakeGrad};
 use remat_ops::optim::SgdRowsUpdate;
-use remat_ops::order::{OrderFn, OrderStatistic, Sort, TopK};
+use remat_ops::order::{Cumulate, CumulateFn, OrderFn, OrderStatistic, Recurrence, Sort, TopK};
 use remat_ops::random::RandomPermutation;
 use remat_ops::{OpRef, eval_on_host};
 use remat_types::HostTensor;
@@ -21,6 +21,34 @@ fn tensor<T: remat_types::Element>(v: &[T], shape: &[usize]) -> HostTensor {
 fn floats(count: usize, shape: &[usize]) -> HostTensor {
     let v: Vec<f32> = mixed(count, 1 << 12).iter().map(|v| (*v as f32 - 2000.0) * 0.37).collect();
     tensor(&v, shape)
+}
+
+/// Panics unless the kernels give what the CPU gives.
+fn check(cases: Vec<(OpRef, Vec<HostTensor>)>) {
+    let pool = remat_kernels::pool::Pool::new(2);
+    let all = cases.into_iter().map(|(op, x)| {
+        let want = eval_on_host(&*op, &x, &pool).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        (op, x, want)
+    });
+    agree(all.collect());
+}
+
+#[test]
+fn lanes_that_a_block_folds_are_those_of_a_loop() {
+    let x = || floats(3 * 5000, &[3, 5000]);
+    let fold = |f, axis, exclusive, reverse| OpRef::from(Cumulate { f, axis, exclusive, reverse });
+    let odd: Vec<u16> = mixed(5000, 1 << 15).iter().map(|v| (2 * v + 1) as u16).collect();
+    let near = tensor(&mixed(10_000, 1000).iter().map(|v| *v as f32 / 900.0 - 0.6).collect::<Vec<_>>(), &[2, 5000]);
+    check(vec![
+        (fold(CumulateFn::Sum, 1, false, false), vec![x()]),
+        (fold(CumulateFn::Sum, 0, true, true), vec![floats(5000 * 3, &[5000, 3])]),
+        (fold(CumulateFn::Prod, 0, true, false), vec![tensor(&odd, &[5000])]),
+        (fold(CumulateFn::Max, 1, false, true), vec![x()]),
+        (fold(CumulateFn::Min, 0, false, false), vec![floats(5000 * 3, &[5000, 3])]),
+        (fold(CumulateFn::LogSumExp, 1, true, true), vec![x()]),
+        (Recurrence { axis: 1, reverse: false }.into(), vec![near.clone(), near.clone()]),
+        (Recurrence { axis: 1, reverse: true }.into(), vec![near.clone(), near]),
+    ]);
 }
 
 #[test]
@@ -66,10 +94,5 @@ fn long_lanes_and_many_indices_are_put_in_order() {
         ),
         (RandomPermutation { n: 5000 }.into(), vec![tensor(&[3u64, 8], &[2])]),
     ];
-    let pool = remat_kernels::pool::Pool::new(2);
-    let all = cases.into_iter().map(|(op, x)| {
-        let want = eval_on_host(&*op, &x, &pool).unwrap_or_else(|e| panic!("{op:?}: {e}"));
-        (op, x, want)
-    });
-    agree(all.collect());
+    check(cases);
 }
