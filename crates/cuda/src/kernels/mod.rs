@@ -2,8 +2,10 @@
 
 mod attention;
 mod conv;
+mod ctc;
 pub mod elementwise;
 mod matmul;
+mod nms;
 pub mod plan;
 mod pool;
 mod scalars;
@@ -29,7 +31,8 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, conv::plan, pool::plan, attention::plan];
+const FAMILIES: &[Family] =
+    &[elementwise::plan, matmul::plan, conv::plan, pool::plan, attention::plan, ctc::plan, nms::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

@@ -23,6 +23,8 @@ const SUMS: &[&str] = &[
     "conv2d_weight_grad",
     "attention",
     "attention_grad",
+    "ctc_loss",
+    "ctc_loss_grad",
 ];
 
 /// Operators of which some or all samples run on the host.
