@@ -8,6 +8,7 @@ mod matmul;
 mod nms;
 pub mod plan;
 mod pool;
+mod recurrent;
 mod scalars;
 pub mod walk;
 
@@ -32,7 +33,7 @@ type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
 const FAMILIES: &[Family] =
-    &[elementwise::plan, matmul::plan, conv::plan, pool::plan, attention::plan, ctc::plan, nms::plan];
+    &[elementwise::plan, matmul::plan, conv::plan, pool::plan, attention::plan, ctc::plan, nms::plan, recurrent::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

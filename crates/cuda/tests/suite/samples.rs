@@ -25,6 +25,8 @@ const SUMS: &[&str] = &[
     "attention_grad",
     "ctc_loss",
     "ctc_loss_grad",
+    "recurrent",
+    "recurrent_grad",
 ];
 
 /// Operators of which some or all samples run on the host.
