@@ -157,6 +157,7 @@ __device__ __forceinline__ total depthwise_weight(const Geometry &g, const eleme
         __syncthreads();
         if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
     }
+    __syncthreads();
     sum = sums[0];
     // before the next sum takes the places
     __syncthreads();

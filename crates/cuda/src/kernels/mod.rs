@@ -4,6 +4,7 @@ mod attention;
 mod conv;
 mod create;
 mod cumulate;
+mod ctc;
 pub mod elementwise;
 mod index;
 mod matmul;
@@ -16,6 +17,10 @@ mod peaks;
 pub mod plan;
 mod pool;
 mod random;
+mod nms;
+pub mod plan;
+mod pool;
+mod recurrent;
 mod scalars;
 mod resample;
 mod sample;
@@ -44,23 +49,7 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[
-    elementwise::plan,
-    matmul::plan,
-    optim::plan,
-    optim_norms::plan,
-    optim_rows::plan,
-    create::plan,
-    random::plan,
-    shaped::plan,
-    movement::plan,
-    index::plan,
-    conv::plan,
-    pool::plan,
-    scatter::plan,
-    order::plan,
-const FAMILIES: &[Family] = &[attention::plan, cumulate::plan, peaks::plan, resample::plan, sample::plan];
-];
+const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, optim::plan, optim_norms::plan, optim_rows::plan, create::plan, random::plan, shaped::plan, movement::plan, index::plan, conv::plan, pool::plan, scatter::plan, order::plan, attention::plan, cumulate::plan, peaks::plan, resample::plan, sample::plan, ctc::plan, nms::plan, recurrent::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

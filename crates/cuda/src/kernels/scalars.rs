@@ -25,6 +25,7 @@ pub(super) fn scalar_functions(dtype: DType, functions: &[(&str, UnaryFn)]) -> R
             }
             UnaryFn::Exp => "return exp_f64(x);\n".to_owned(),
             UnaryFn::Log => "return log_f64(x);\n".to_owned(),
+            UnaryFn::Sigmoid => "return 1 / (1 + exp_f64(-x));\n".to_owned(),
             UnaryFn::Tanh => "return tanh_f64(x);\n".to_owned(),
             f => return Err(Error::new(ErrorKind::Internal, format!("{f:?} of doubles"))),
         };

@@ -7,5 +7,6 @@ mod long;
 mod rig;
 mod rows;
 mod samples;
+mod sizes;
 mod software;
 mod sources;

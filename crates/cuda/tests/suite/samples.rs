@@ -25,6 +25,10 @@ const SUMS: &[&str] = &[
     "conv2d_weight_grad",
     "attention",
     "attention_grad",
+    "ctc_loss",
+    "ctc_loss_grad",
+    "recurrent",
+    "recurrent_grad",
 ];
 
 /// Operators of which some or all samples run on the host.
@@ -34,7 +38,7 @@ const ON_THE_HOST: &[&str] = &[];
 const BATCH: usize = 200;
 
 /// An operator on inputs, as it is launched.
-struct Case {
+pub(crate) struct Case {
     what: String,
     name: &'static str,
     op: OpRef,
@@ -71,6 +75,33 @@ fn plan_of(op: &OpRef, x: &[(Layout, HostTensor)], want: &[HostTensor]) -> Optio
         y: want.iter().map(|y| (y.dtype(), y.shape())).collect(),
     };
     plan(&**op, &operands).unwrap_or_else(|e| panic!("{op:?}: {e}"))
+}
+
+impl Case {
+    /// An operator on contiguous inputs that has a kernel.
+    pub(crate) fn of(name: &'static str, op: OpRef, x: Vec<HostTensor>) -> Case {
+        let want = eval_on_host(&*op, &x, &Pool::new(1)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let x: Vec<_> = x.into_iter().map(|t| (Layout::contiguous(t.shape().clone()), t)).collect();
+        let plan = plan_of(&op, &x, &want).unwrap_or_else(|| panic!("{name} has no kernel"));
+        Case { what: format!("{name} {op:?}"), name, op, x, want, donated: None, plan }
+    }
+
+    /// What the CPU gives for output `j`.
+    pub(crate) fn want(&self, j: usize) -> HostTensor {
+        self.want[j].clone()
+    }
+
+    /// How the device differs from the CPU, if it does.
+    pub(crate) fn difference(&self, device: &mut Cuda) -> Option<String> {
+        let difference = match run(device, self) {
+            Ok(got) if SUMS.contains(&self.name) => differences(&got, &self.want, Tolerance::Float),
+            // a device has NaNs of its own
+            Ok(got) => differences(&got, &self.want, Tolerance::Exact),
+            // the context has failed, and so will every later call
+            Err(e) => panic!("{}: {e}", self.what),
+        };
+        difference.map(|d| format!("{}: {d}", self.what))
+    }
 }
 
 /// The inputs of a sample in every dtype that the operator takes for its floats.
@@ -280,6 +311,7 @@ fn samples_agree_with_the_cpu() {
             Err(e) => panic!("{}: {e}", case.what),
         };
         wrong.extend(difference.map(|d| format!("{}: {d}", case.what)));
+        wrong.extend(case.difference(&mut device));
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     println!("{} cases", cases.len());
