@@ -1,8 +1,11 @@
 //! The operators for which there are kernels, by family.
 
 pub mod elementwise;
+mod fold;
+mod functions;
 mod matmul;
 pub mod plan;
+mod reduce;
 pub mod walk;
 
 use remat_device::{Alignment, KernelSet};
@@ -25,7 +28,7 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan];
+const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, reduce::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {
