@@ -6,5 +6,6 @@ mod expressions;
 mod rig;
 mod rows;
 mod samples;
+mod sizes;
 mod software;
 mod sources;

@@ -26,7 +26,7 @@ const ON_THE_HOST: &[&str] = &[];
 const BATCH: usize = 200;
 
 /// An operator on inputs, as it is launched.
-struct Case {
+pub(crate) struct Case {
     what: String,
     name: &'static str,
     op: OpRef,
@@ -61,6 +61,17 @@ fn plan_of(op: &OpRef, x: &[(Layout, HostTensor)], want: &[HostTensor]) -> Optio
         y: want.iter().map(|y| (y.dtype(), y.shape())).collect(),
     };
     plan(&**op, &operands).unwrap_or_else(|e| panic!("{op:?}: {e}"))
+}
+
+impl Case {
+    /// An operator on dense inputs. `None` where there is no kernel or the operator does not take them.
+    pub(crate) fn dense(name: &'static str, op: OpRef, x: Vec<HostTensor>) -> Option<Case> {
+        let want = eval_on_host(&*op, &x, &Pool::new(1)).ok()?;
+        let what = format!("{op:?} of {}", x.iter().map(|x| format!("{} {}", x.dtype(), x.shape())).collect::<String>());
+        let x: Vec<_> = x.into_iter().map(|t| (Layout::contiguous(t.shape().clone()), t)).collect();
+        let plan = plan_of(&op, &x, &want)?;
+        Some(Case { what, name, op, x, want, donated: None, plan })
+    }
 }
 
 /// The inputs of a sample in every dtype that the operator takes for its floats.
@@ -193,15 +204,23 @@ fn run(device: &mut Cuda, case: &Case) -> remat_types::Result<Vec<HostTensor>> {
 
 #[test]
 fn samples_agree_with_the_cpu() {
+    let (cases, lacking) = cases();
+    agree(&cases);
+    if std::env::var_os("REMAT_SAMPLES").is_none() {
+        assert_eq!(lacking.into_iter().collect::<Vec<_>>(), ON_THE_HOST);
+    }
+}
+
+/// Fails where a case differs from the CPU.
+pub(crate) fn agree(cases: &[Case]) {
     let Some(compiler) = compiler() else { return };
     let driver = software(SoftwareOptions { threads: 2, ..SoftwareOptions::default() }).expect("a driver");
     let mut device = Cuda::open(&driver, compiler, 0).expect("opens");
-    let (cases, lacking) = cases();
     for batch in cases.iter().flat_map(|c| &c.plan.calls).collect::<Vec<_>>().chunks(BATCH) {
         device.prepare(batch.iter().copied()).unwrap_or_else(|e| panic!("{e}"));
     }
     let mut wrong = Vec::new();
-    for case in &cases {
+    for case in cases {
         let difference = match run(&mut device, case) {
             Ok(got) if FUNCTIONS_OF_F64.contains(&case.name) && case.x.iter().any(|x| x.1.dtype() == DType::F64) => {
                 differences(&got, &case.want, Tolerance::Float)
@@ -216,7 +235,4 @@ fn samples_agree_with_the_cpu() {
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     println!("{} cases", cases.len());
-    if std::env::var_os("REMAT_SAMPLES").is_none() {
-        assert_eq!(lacking.into_iter().collect::<Vec<_>>(), ON_THE_HOST);
-    }
 }
