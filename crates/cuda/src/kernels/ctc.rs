@@ -1,5 +1,7 @@
 //! Connectionist temporal classification and its gradient.
 
+use std::sync::Arc;
+
 use remat_kernels::ctc::{FORWARD_ROWS, backward_rows, workspace_items};
 use remat_ops::Op;
 use remat_ops::loss::{CtcLoss, CtcLossGrad};
@@ -7,7 +9,7 @@ use remat_ops::pointwise::UnaryFn;
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use super::matmul::{total, vocabulary};
-use super::plan::{Builder, Operands, Plan, Value};
+use super::plan::{Builder, Failure, Operands, Plan, Value};
 use super::scalars::scalar_functions;
 use crate::driver::Grid;
 use crate::source::{c_type, cast};
@@ -27,22 +29,23 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     gradient(op.blank, op.zero_infinity, o).map(Some)
 }
 
-/// The error of what a kernel refused: the upper bits of the position say what was read.
-fn failure(_op: &dyn Op, position: u64, value: i64) -> Error {
-    let at = position & ((1 << 60) - 1);
-    let (kind, text) = match position >> 60 {
-        0 => (
-            ErrorKind::Value,
-            format!("the number of steps of sequence {at} is {value}, more than there are or negative"),
-        ),
-        1 => (
-            ErrorKind::Value,
-            format!("the target's length of sequence {at} is {value}, beyond the targets or negative"),
-        ),
-        2 => (ErrorKind::Value, format!("other labels than for targets of {value} labels together")),
-        _ => (ErrorKind::Index, format!("label {value} at position {at} of the targets is none of the classes")),
-    };
-    Error::new(kind, text)
+/// The errors of what a kernel refused: the upper bits of the position say what was read.
+fn failure(o: &Operands<'_>) -> Option<Failure> {
+    let (steps, classes, labels) = (o.shape(0)[0], o.shape(0)[2], o.shape(1).elems());
+    let row = if o.shape(1).rank() == 2 { o.shape(1)[1] } else { labels };
+    Some(Arc::new(move |position, value| {
+        let at = position & ((1 << 60) - 1);
+        let (kind, text) = match position >> 60 {
+            0 => (ErrorKind::Value, format!("the number of steps of sequence {at} is {value}, must be 0 to {steps}")),
+            1 => (ErrorKind::Value, format!("the target's length of sequence {at} is {value}, must be 0 to {row}")),
+            2 => (ErrorKind::Value, format!("{labels} labels for targets of {value} labels together")),
+            _ => {
+                let text = format!("label {value} at position {at} of the targets is none of {classes} classes");
+                (ErrorKind::Index, text)
+            }
+        };
+        Error::new(kind, text)
+    }))
 }
 
 /// Bytes of `rows` rows of the states of all sequences.
@@ -110,7 +113,7 @@ fn loss(blank: usize, zero_infinity: bool, o: &Operands<'_>) -> Result<Plan> {
          __syncthreads();\n}}\n"
     );
     let workspace = states_bytes(FORWARD_ROWS, o);
-    Ok(Plan { workspace, failure: Some(failure), ..Plan::from(b.build(grid(o), &body)) })
+    Ok(Plan { workspace, failure: failure(o), ..Plan::from(b.build(grid(o), &body)) })
 }
 
 fn gradient(blank: usize, zero_infinity: bool, o: &Operands<'_>) -> Result<Plan> {
@@ -124,5 +127,5 @@ fn gradient(blank: usize, zero_infinity: bool, o: &Operands<'_>) -> Result<Plan>
     b.y(0, o.y[0].0);
     let body = format!("{SEQUENCES}gradient(b, s, i, wide(x4[i]), states, links, y0);\n__syncthreads();\n}}\n");
     let workspace = states.saturating_add(o.shape(1).elems().saturating_mul(8));
-    Ok(Plan { workspace, failure: Some(failure), ..Plan::from(b.build(grid(o), &body)) })
+    Ok(Plan { workspace, failure: failure(o), ..Plan::from(b.build(grid(o), &body)) })
 }

@@ -3,12 +3,15 @@
 mod attention;
 mod conv;
 mod create;
-mod cumulate;
 mod ctc;
+mod cumulate;
 pub mod elementwise;
+mod fold;
+mod functions;
 mod index;
 mod matmul;
 mod movement;
+mod nms;
 mod optim;
 mod optim_norms;
 mod optim_rows;
@@ -17,13 +20,11 @@ mod peaks;
 pub mod plan;
 mod pool;
 mod random;
-mod nms;
-pub mod plan;
-mod pool;
 mod recurrent;
-mod scalars;
+mod reduce;
 mod resample;
 mod sample;
+mod scalars;
 mod scatter;
 mod shaped;
 mod sorting;
@@ -49,7 +50,31 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, optim::plan, optim_norms::plan, optim_rows::plan, create::plan, random::plan, shaped::plan, movement::plan, index::plan, conv::plan, pool::plan, scatter::plan, order::plan, attention::plan, cumulate::plan, peaks::plan, resample::plan, sample::plan, ctc::plan, nms::plan, recurrent::plan];
+const FAMILIES: &[Family] = &[
+    elementwise::plan,
+    matmul::plan,
+    optim::plan,
+    optim_norms::plan,
+    optim_rows::plan,
+    create::plan,
+    random::plan,
+    shaped::plan,
+    movement::plan,
+    index::plan,
+    conv::plan,
+    pool::plan,
+    scatter::plan,
+    order::plan,
+    attention::plan,
+    cumulate::plan,
+    peaks::plan,
+    resample::plan,
+    sample::plan,
+    ctc::plan,
+    nms::plan,
+    recurrent::plan,
+    reduce::plan,
+];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

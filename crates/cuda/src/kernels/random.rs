@@ -3,13 +3,15 @@
 //! A thread takes a block of four words, so neighbouring elements are written together. Normal numbers of f64 are left to the
 //! host: they take functions of its library.
 
+use std::sync::Arc;
+
 use remat_ops::Op;
 use remat_ops::random::{Bernoulli, Dropout, FoldIn, Normal, RandomPermutation, Uniform, Weights};
 use remat_types::{DType, Element, Error, ErrorKind, Result, SmallVec, for_float};
 
 use super::index::COUNT;
 use super::optim::{real_of, vocabulary};
-use super::plan::{Builder, Call, Operands, Plan, THREADS, Value};
+use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, Value};
 use crate::driver::Grid;
 use crate::source::{c_type, cast};
 
@@ -183,7 +185,7 @@ fn permutation(o: &Operands<'_>) -> Plan {
 fn weights(op: &Weights, o: &Operands<'_>) -> Plan {
     let dtype = o.y[0].0;
     let extent = o.y[0].1.last().copied().unwrap_or(0) as u64;
-    let mut plan = Plan { failure: Some(bad_weights), ..Plan::default() };
+    let mut plan = Plan { failure: bad_weights(op.least as u64), ..Plan::default() };
     if o.elems(0) == 0 {
         return plan;
     }
@@ -212,17 +214,16 @@ fn weights(op: &Weights, o: &Operands<'_>) -> Plan {
 const NONE: u64 = 0xffff_ffff;
 
 /// The error of a row's weight, whose bits are the value, or of the number of those above 0.
-fn bad_weights(op: &dyn Op, position: u64, value: i64) -> Error {
-    let (row, place) = (position >> 32, position & NONE);
-    let text = match place {
-        NONE => {
-            let least = op.as_any().downcast_ref::<Weights>().map_or(0, |op| op.least);
-            format!("row {row} has {value} weights above 0, and {least} are needed")
-        }
-        _ => {
-            let w = f64::from_bits(value as u64);
-            format!("weight {place} of row {row} is {w}: weights are finite and not negative")
-        }
-    };
-    Error::new(ErrorKind::Value, text)
+fn bad_weights(least: u64) -> Option<Failure> {
+    Some(Arc::new(move |position, value| {
+        let (row, place) = (position >> 32, position & NONE);
+        let text = match place {
+            NONE => format!("row {row} has {value} weights above 0, and {least} are needed"),
+            _ => {
+                let w = f64::from_bits(value as u64);
+                format!("weight {place} of row {row} is {w}: weights are finite and not negative")
+            }
+        };
+        Error::new(ErrorKind::Value, text)
+    }))
 }

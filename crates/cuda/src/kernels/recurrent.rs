@@ -1,13 +1,15 @@
 //! Recurrent layers and their gradient through the steps: products of the inputs for many steps at once, and then one kernel that
 //! goes through the steps.
 
+use std::sync::Arc;
+
 use remat_ops::Op;
 use remat_ops::pointwise::UnaryFn;
 use remat_ops::recurrent::{CellKind, Recurrent, RecurrentGrad};
 use remat_types::{DType, Error, ErrorKind, Result, SmallVec};
 
 use super::matmul::vocabulary;
-use super::plan::{Builder, Call, Operands, Plan, Value};
+use super::plan::{Builder, Call, Failure, Operands, Plan, Value};
 use super::scalars::scalar_functions;
 use crate::driver::Grid;
 use crate::source::c_type;
@@ -51,8 +53,10 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
 }
 
 /// The error of a length that a kernel refused.
-fn failure(_op: &dyn Op, position: u64, value: i64) -> Error {
-    Error::new(ErrorKind::Index, format!("length {value} at position {position} is not in 0..=steps"))
+fn failure(steps: u64) -> Failure {
+    Arc::new(move |position, value| {
+        Error::new(ErrorKind::Index, format!("length {value} at position {position} is not in 0..={steps}"))
+    })
 }
 
 impl<'a> Layer<'a> {
@@ -184,7 +188,7 @@ impl<'a> Layer<'a> {
                 break;
             }
         }
-        let failure = self.lengths.map(|_| failure as super::plan::Failure);
+        let failure = self.lengths.map(|_| failure(self.steps));
         Ok(Some(Plan { calls, workspace: self.end, failure }))
     }
 
@@ -311,7 +315,7 @@ impl<'a> Layer<'a> {
              const Kept kept = {{kept_gates, kept_cells, kept_y, initial}};\n\
              run_backward<{rows}>(a, kept, dy, dy_t, dy_b, dy_j, w_hh, w_hr, b0, y0, y1, {dc}, {outs}, dm);\n"
         );
-        let failure = self.lengths.map(|_| failure as super::plan::Failure);
+        let failure = self.lengths.map(|_| failure(self.steps));
         Ok(Some(Plan { workspace: self.end, failure, ..Plan::from(b.build(grid, &body)) }))
     }
 }

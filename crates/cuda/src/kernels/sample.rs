@@ -3,12 +3,14 @@
 //! A thread works out the taps of a point for many channels. For the gradient of images taps are sorted by pixel, so each
 //! pixel is one thread's, which adds up in the order of the points.
 
+use std::sync::Arc;
+
 use remat_ops::Op;
 use remat_ops::vision::{Between, Beyond, SamplePoints, SamplePointsGrad, SamplePointsSlope};
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use super::optim::{real_of, vocabulary};
-use super::plan::{Builder, Operands, Plan, Value};
+use super::plan::{Builder, Failure, Operands, Plan, Value};
 use super::sorting::Sorting;
 use crate::source::c_type;
 
@@ -34,8 +36,8 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     Ok(Some(way.slopes(o)))
 }
 
-fn bad_image(_: &dyn Op, _: u64, image: i64) -> Error {
-    Error::new(ErrorKind::Index, format!("batch names image {image}, which is none"))
+fn bad_image(images: usize) -> Option<Failure> {
+    Some(Arc::new(move |_, image| Error::new(ErrorKind::Index, format!("batch names image {image} of {images}"))))
 }
 
 /// How images are read.
@@ -106,7 +108,7 @@ impl Way<'_> {
              y0[(group * channels + c) * points + p] = down(sum);\n}}\n"
         );
         let calls = if o.elems(0) == 0 { None } else { b.each(groups * parts * points, &body) };
-        Plan { calls: calls.into_iter().collect(), failure: Some(bad_image), ..Plan::default() }
+        Plan { calls: calls.into_iter().collect(), failure: bad_image(self.images), ..Plan::default() }
     }
 
     fn slopes(&self, o: &Operands<'_>) -> Plan {
@@ -127,7 +129,7 @@ impl Way<'_> {
              for (int a = 0; a < AXES; ++a) y0[i * AXES + a] = down(d[a]);\n"
         );
         let calls = b.each(o.elems(0) / self.size.len().max(1) as u64, &body);
-        Plan { calls: calls.into_iter().collect(), failure: Some(bad_image), ..Plan::default() }
+        Plan { calls: calls.into_iter().collect(), failure: bad_image(self.images), ..Plan::default() }
     }
 
     fn taps(&self) -> u64 {
@@ -141,7 +143,7 @@ impl Way<'_> {
 
     /// The taps of all points with their pixels as keys; their order; where those of each pixel begin; and the sums.
     fn gradients(&self, o: &Operands<'_>) -> Plan {
-        let mut plan = Plan { failure: Some(bad_image), ..Plan::default() };
+        let mut plan = Plan { failure: bad_image(self.images), ..Plan::default() };
         if o.elems(0) == 0 {
             return plan;
         }

@@ -7,7 +7,7 @@ use remat_ops::random::RandomPermutation;
 use remat_ops::{OpRef, eval_on_host};
 use remat_types::HostTensor;
 
-use crate::samples::agree;
+use crate::samples::{Case, agree};
 
 /// Whole numbers below `n` in no order, several of them equal.
 fn mixed(count: usize, n: u64) -> Vec<i64> {
@@ -28,9 +28,9 @@ fn check(cases: Vec<(OpRef, Vec<HostTensor>)>) {
     let pool = remat_kernels::pool::Pool::new(2);
     let all = cases.into_iter().map(|(op, x)| {
         let want = eval_on_host(&*op, &x, &pool).unwrap_or_else(|e| panic!("{op:?}: {e}"));
-        (op, x, want)
+        Case::giving(op, x, want)
     });
-    agree(all.collect());
+    agree(&all.collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Operators at sizes and forms that their samples do not reach, beside the CPU's kernels.
 
-use remat_cuda::device::Cuda;
-use remat_cuda::driver::{SoftwareOptions, software};
 use remat_ops::OpDef;
 use remat_ops::attention::{Attention, AttentionGrad};
 use remat_ops::conv::{Conv2d, Conv2dInputGrad, Conv2dWeightGrad, ConvParams};
@@ -11,8 +9,7 @@ use remat_ops::recurrent::{CellKind, Recurrent};
 use remat_ops::vision::Nms;
 use remat_types::{DType, Element, HostTensor, Padding};
 
-use crate::rig::compiler;
-use crate::samples::Case;
+use crate::samples::{Case, agree};
 
 /// Numbers between -1 and 1 without a pattern.
 fn noise(shape: &[usize], seed: u32, dtype: DType) -> HostTensor {
@@ -33,15 +30,6 @@ fn of<T: Element>(v: &[T], shape: &[usize]) -> HostTensor {
 
 fn case<O: OpDef>(op: O, x: Vec<HostTensor>) -> Case {
     Case::of(O::NAME, op.into(), x)
-}
-
-/// All cases agree, or none of them is run for want of a compiler.
-fn agree(cases: Vec<Case>) {
-    let Some(compiler) = compiler() else { return };
-    let driver = software(SoftwareOptions { threads: 2, ..SoftwareOptions::default() }).expect("a driver");
-    let mut device = Cuda::open(&driver, compiler, 0).expect("opens");
-    let wrong: Vec<String> = cases.iter().filter_map(|case| case.difference(&mut device)).collect();
-    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
 #[test]
@@ -68,7 +56,7 @@ fn convolutions_of_groups_and_many_places() {
             cases.push(case(Conv2dWeightGrad { taps, kernel }, vec![x, dy]));
         }
     }
-    agree(cases);
+    agree(&cases);
 }
 
 #[test]
@@ -102,7 +90,7 @@ fn windows_of_many_sizes() {
             }
         }
     }
-    agree(cases);
+    agree(&cases);
 }
 
 #[test]
@@ -135,7 +123,7 @@ fn attention_of_wide_heads_and_few_queries() {
             cases.push(case(AttentionGrad { of: op.clone() }, given));
         }
     }
-    agree(cases);
+    agree(&cases);
 }
 
 #[test]
@@ -151,7 +139,7 @@ fn many_boxes_are_suppressed() {
             cases.push(case(Nms { most: 0.3.into() }, vec![boxes, of(&groups, &[n])]));
         }
     }
-    agree(cases);
+    agree(&cases);
 }
 
 #[test]
@@ -177,7 +165,7 @@ fn classification_of_long_targets() {
             cases.push(case(grad, [x, vec![dy]].concat()));
         }
     }
-    agree(cases);
+    agree(&cases);
 }
 
 #[test]
@@ -204,5 +192,5 @@ fn layers_of_many_rows_and_steps() {
             cases.push(case(Recurrent { reverse, lengths: true, ..Recurrent::new(cell) }, x));
         }
     }
-    agree(cases);
+    agree(&cases);
 }

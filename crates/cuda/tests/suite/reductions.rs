@@ -1,0 +1,65 @@
+//! Operators on inputs that are larger than their samples, where work is cut to parts.
+
+use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
+use remat_ops::{OpDef, OpRef};
+use remat_types::{DType, HostTensor, SmallVec};
+
+use crate::samples::{Case, agree};
+
+/// Numbers of both signs without a pattern.
+fn noise(shape: &[usize], dtype: DType) -> HostTensor {
+    let mut state = 12345u32;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f64::from(state >> 8) / f64::from(1 << 24) - 0.4
+    };
+    let values: Vec<f64> = (0..shape.iter().product()).map(next).collect();
+    HostTensor::from_f64_slice(&values, dtype, shape).expect("a float")
+}
+
+/// Adds the case of an op, which has a kernel.
+fn add<O: OpDef>(cases: &mut Vec<Case>, op: O, x: Vec<HostTensor>) {
+    let what = format!("{op:?}");
+    cases.push(Case::dense(O::NAME, OpRef::new(op), x).unwrap_or_else(|| panic!("{what} has no kernel")));
+}
+
+#[test]
+fn reductions_in_parts_have_the_bits_of_the_cpu() {
+    let shapes: [(&[usize], &[usize]); 17] = [
+        (&[70_000], &[0]),
+        (&[140_001], &[0]),
+        (&[3, 70_000], &[1]),
+        (&[2, 2_500], &[1]),
+        (&[90, 300], &[0]),
+        (&[90, 300], &[1]),
+        (&[3000, 7], &[0]),
+        (&[30_000, 3], &[0]),
+        (&[600, 700], &[0]),
+        (&[8, 33, 17, 19], &[0, 2]),
+        (&[8, 33, 17, 19], &[1, 3]),
+        (&[8, 33, 17, 19], &[0, 1, 3]),
+        (&[8, 33, 17, 19], &[1, 2]),
+        (&[700, 3, 40], &[0, 2]),
+        (&[2000, 3, 5], &[0, 2]),
+        (&[3, 1000, 60], &[1]),
+        (&[1, 5, 1, 7000], &[0, 3]),
+    ];
+    let mut cases = Vec::new();
+    for (shape, axes) in shapes {
+        let axes: SmallVec<[usize; 4]> = SmallVec::from_slice(axes);
+        for f in [ReduceFn::Sum, ReduceFn::Max] {
+            add(&mut cases, Reduce { f, axes: axes.clone(), keepdims: false }, vec![noise(shape, DType::F32)]);
+        }
+        add(&mut cases, Std { axes: axes.clone(), keepdims: false, correction: 1 }, vec![noise(shape, DType::F64)]);
+        add(&mut cases, LogSumExp { axes: axes.clone(), keepdims: false }, vec![noise(shape, DType::F32)]);
+        if let [axis] = axes[..] {
+            add(&mut cases, Var { axes: axes.clone(), keepdims: true, correction: 0 }, vec![noise(shape, DType::BF16)]);
+            add(
+                &mut cases,
+                ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims: false },
+                vec![noise(shape, DType::F16)],
+            );
+        }
+    }
+    agree(&cases);
+}
