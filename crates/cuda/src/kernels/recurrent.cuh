@@ -21,14 +21,6 @@ struct Layer {
     }
 };
 
-// Refuses lengths that are not within the steps. Such rows count as empty.
-template <int R>
-__device__ __forceinline__ void check_lengths(const Layer &a, u64 b0, u64 *failure) {
-    const u64 b = b0 + threadIdx.x;
-    if (!HAS_LENGTHS || threadIdx.x >= R || b >= a.batch) return;
-    if (a.lengths[b] < 0 || a.lengths[b] > (i64)a.steps) refuse(failure, b, a.lengths[b]);
-}
-
 // Calls `finish(r, j, sum)` with the sums over k of state[r][k] weights[k][j], in order, for all rows and columns. Rows of the
 // state are `step` apart.
 template <int R, typename Finish>

@@ -127,8 +127,20 @@ impl<'a> Layer<'a> {
         }
         b.parameter("const i64 *lengths", self.lengths.map_or(Value::U64(0), Value::X));
         b.u64("is_reverse", u64::from(self.op.reverse));
-        b.failure();
+        if self.lengths.is_some() {
+            b.after_checks();
+        }
         Ok(b)
+    }
+
+    /// Refuses lengths that are not within the steps, before a state is written.
+    fn check(&self) -> Option<Call> {
+        let lengths = self.lengths?;
+        let mut b = Builder::new("recurrent_check");
+        b.parameter("const i64 *lengths", Value::X(lengths));
+        b.u64("steps", self.steps);
+        b.failure();
+        b.each(self.batch, "if (lengths[i] < 0 || lengths[i] > (i64)steps) refuse(failure, i, lengths[i]);\n")
     }
 
     fn grid(&self) -> Option<Grid> {
@@ -143,7 +155,7 @@ impl<'a> Layer<'a> {
         if batch == 0 {
             return Ok(Some(Plan::default()));
         }
-        let mut calls: SmallVec<[Call; 2]> = SmallVec::new();
+        let mut calls: SmallVec<[Call; 2]> = self.check().into_iter().collect();
         let bias_at = 3 + if self.op.initial { states } else { 0 };
         let project_at = bias_at + if self.op.bias { 2 } else { 0 };
         let w_hh = self.take(self.gate_rows() * self.width);
@@ -200,7 +212,7 @@ impl<'a> Layer<'a> {
         }
         format!(
             "{LAYER}const u64 b0 = blockIdx.x * {rows}, b1 = b0 + {rows} < batch ? b0 + {rows} : batch;\n\
-             check_lengths<{rows}>(a, b0, failure);\nif (from == 0) {{\n{starts}}}\n__syncthreads();\n\
+             if (from == 0) {{\n{starts}}}\n__syncthreads();\n\
              const Biases bias = {{ih, hh}};\n\
              run_forward<{rows}>(a, bias, w_hh, w_hr, b0, from, to, first, y1, {c}, y0, gates, cells, out);\n"
         )
@@ -311,12 +323,13 @@ impl<'a> Layer<'a> {
         }
         let body = format!(
             "{LAYER}const u64 b0 = blockIdx.x * {rows}, b1 = b0 + {rows} < batch ? b0 + {rows} : batch;\n\
-             check_lengths<{rows}>(a, b0, failure);\n{starts}__syncthreads();\n\
+             {starts}__syncthreads();\n\
              const Kept kept = {{kept_gates, kept_cells, kept_y, initial}};\n\
              run_backward<{rows}>(a, kept, dy, dy_t, dy_b, dy_j, w_hh, w_hr, b0, y0, y1, {dc}, {outs}, dm);\n"
         );
         let failure = self.lengths.map(|_| failure(self.steps));
-        Ok(Some(Plan { workspace: self.end, failure, ..Plan::from(b.build(grid, &body)) }))
+        let calls = self.check().into_iter().chain([b.build(grid, &body)]).collect();
+        Ok(Some(Plan { calls, workspace: self.end, failure }))
     }
 }
 
