@@ -51,7 +51,7 @@ impl Cuda {
     /// The kernels of the device of a name, for work that needs no device. `None` for another name. Errors (Value): the number in it
     /// is none.
     pub fn kernels_of(name: &str) -> Result<Option<Arc<dyn KernelSet>>> {
-        let kernels = || Arc::new(CudaKernels::new(name.to_owned(), true)) as Arc<dyn KernelSet>;
+        let kernels = || Arc::new(CudaKernels::dry(name.to_owned())) as Arc<dyn KernelSet>;
         Ok(Cuda::is_name(name)?.then(kernels))
     }
 
