@@ -11,7 +11,8 @@ use super::plan::{Builder, Call, Failure, Operands, Plan};
 use super::walk::Walk;
 use crate::source::expression::statements;
 
-/// The function of one element that an op computes for inputs of these dtypes. `None` for an op that is no such function.
+/// The function of one element that an op computes for inputs of these dtypes. `None` for an op that is no such
+/// function.
 fn expression(op: &dyn Op, dtypes: &[DType]) -> Option<Expression> {
     let first = *dtypes.first()?;
     if op.as_any().is::<Contiguous>() {
@@ -71,8 +72,8 @@ fn refusal(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Refusal>> {
     Ok(Some(Refusal { comparison, own, failure }))
 }
 
-/// The kernel of an expression over inputs that a walk finds. An output may lie where a dense input does. `None` for no elements.
-/// Errors: those of [`statements`]; Internal for another number of inputs.
+/// The kernel of an expression over inputs that a walk finds. An output may lie where a dense input does. `None` for
+/// no elements. Errors: those of [`statements`]; Internal for another number of inputs.
 pub fn kernel(e: &Expression, walk: &Walk) -> Result<Option<Call>> {
     kernel_but(e, walk, None)
 }
@@ -103,8 +104,8 @@ fn kernel_but(e: &Expression, walk: &Walk, refusal: Option<&Refusal>) -> Result<
     Ok(b.each(walk.elems(), &body))
 }
 
-/// Statements that write the results of an expression to `y0[i]`, `y1[i]` and so on, and the dtypes of these. Errors: those of
-/// [`statements`].
+/// Statements that write the results of an expression to `y0[i]`, `y1[i]` and so on, and the dtypes of these. Errors:
+/// those of [`statements`].
 pub(super) fn statements_of(e: &Expression, inputs: &[String]) -> Result<(String, Vec<DType>)> {
     let (mut text, results) = statements(e, inputs, "v")?;
     for (j, result) in results.iter().enumerate() {
