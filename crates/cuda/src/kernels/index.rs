@@ -3,7 +3,7 @@
 //! A bad index is refused by its position; the element that it would give is left out.
 
 use remat_ops::Op;
-use remat_ops::index::{Index, OneHot, Take, TakeAlong};
+use remat_ops::index::{Index, OneHot, Take, TakeAlong, TakeGrad};
 use remat_ops::loss::TargetWeight;
 use remat_ops::order::SearchSorted;
 use remat_types::{DType, Error, ErrorKind, Layout, Result, Scalar, Shape, SmallVec};
@@ -34,10 +34,15 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     Ok(any.downcast_ref::<TargetWeight>().map(|op| label_weight(op, o)))
 }
 
-/// The error of an index that is out of range.
-pub(super) fn bad_index(_: &dyn Op, position: u64, value: i64) -> Error {
+/// The error of an index that is out of range. Not every operator knows the range.
+pub(super) fn bad_index(op: &dyn Op, position: u64, value: i64) -> Error {
+    let extent = match op.as_any().downcast_ref::<OneHot>() {
+        Some(op) => Some(op.depth),
+        None => op.as_any().downcast_ref::<TakeGrad>().map(|op| op.extent),
+    };
+    let range = extent.map_or_else(|| "the axis".to_owned(), |extent| format!("0..{extent}"));
     // positions of several index tensors stand behind each other, in ranges of their own
-    let text = format!("index {value} at position {} is out of range", position & (TENSOR - 1));
+    let text = format!("index {value} at position {} is not in {range}", position & (TENSOR - 1));
     Error::new(ErrorKind::Index, text)
 }
 

@@ -142,8 +142,18 @@ __device__ __noinline__ double fmod_f64(double x, double y) {
 __device__ __forceinline__ float fmod_f32(float x, float y) { return (float)fmod_f64((double)x, (double)y); }
 
 // Notes that a launch refuses what it finds at a position, with a value for the error. The least position stays. The words are
-// all ones at first: position, value, and a lock, which is free then.
+// all ones at first: position, value, and a lock, which is free then. Of the threads of a warp that are here together the one of
+// the least position takes the lock: two of them would wait for each other on a device that runs them in step.
 __device__ __noinline__ void refuse(u64 *failure, u64 position, i64 value) {
+    const u32 members = __activemask();
+    u64 least = position;
+    for (u32 rest = members; rest != 0; rest &= rest - 1) {
+        const u64 other = __shfl_sync(members, position, __ffs(rest) - 1);
+        if (other < least) least = other;
+    }
+    u32 lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    if ((int)lane != __ffs(__ballot_sync(members, position == least)) - 1) return;
     volatile u64 *words = failure;
     for (bool is_done = position >= words[0]; !is_done;) {
         if (atomicCAS(failure + 2, ~0ull, 0ull) != ~0ull) continue;

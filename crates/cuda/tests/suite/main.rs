@@ -4,6 +4,7 @@
 mod elementwise;
 mod expressions;
 mod long;
+mod refusals;
 mod rig;
 mod rows;
 mod samples;
