@@ -1,13 +1,13 @@
 //! Running sums, products and extremes along an axis, and linear recurrences.
 //!
-//! Lanes are folded in the CPU's order where there are many or they are short. Few long ones are one block's each, which joins runs.
+//! Lanes are folded in the CPU's order where there are many or they are short. Few long ones are one block's each,
+//! which joins runs.
 
 use remat_ops::Op;
 use remat_ops::order::{Cumulate, CumulateFn, Recurrence};
 use remat_types::{DType, Result};
 
-use super::plan::{Builder, Operands, Plan, THREADS};
-use crate::driver::Grid;
+use super::plan::{Builder, Operands, Plan, THREADS, grid};
 use crate::source::{c_type, cast};
 
 /// Elements of a lane, and lanes, from which a lane is a block's and not a thread's.
@@ -63,7 +63,7 @@ fn folded(o: &Operands<'_>, axis: usize, reverse: bool, exclusive: bool, functio
         return b.each(lanes, &body).map_or_else(Plan::default, Plan::from);
     }
     let body = format!("{operands}scan_lane(o, extent, inner, {reverse}, {exclusive});\n");
-    b.build(Grid { blocks: [lanes as u32, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &body).into()
+    b.build(grid(lanes, THREADS), &body).into()
 }
 
 /// Functions of a state that is one number.

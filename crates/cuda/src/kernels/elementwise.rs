@@ -13,7 +13,8 @@ use super::plan::{Builder, Call, Failure, Operands, Plan};
 use super::walk::Walk;
 use crate::source::expression::statements;
 
-/// The function of one element that an op computes for inputs of these dtypes. `None` for an op that is no such function.
+/// The function of one element that an op computes for inputs of these dtypes. `None` for an op that is no such
+/// function.
 fn expression(op: &dyn Op, dtypes: &[DType]) -> Option<Expression> {
     let first = *dtypes.first()?;
     if op.as_any().is::<Contiguous>() {
@@ -79,8 +80,8 @@ fn refusal(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Refusal>> {
     Ok(Some(Refusal { check: b.each(walk.elems(), &body), failure }))
 }
 
-/// The kernel of an expression over inputs that a walk finds. An output may lie where a dense input does. `None` for no elements.
-/// Errors: those of [`statements`]; Internal for another number of inputs.
+/// The kernel of an expression over inputs that a walk finds. An output may lie where a dense input does. `None` for
+/// no elements. Errors: those of [`statements`]; Internal for another number of inputs.
 pub fn kernel(e: &Expression, walk: &Walk) -> Result<Option<Call>> {
     kernel_behind(e, walk, false)
 }
@@ -105,8 +106,8 @@ fn kernel_behind(e: &Expression, walk: &Walk, is_checked: bool) -> Result<Option
     Ok(b.each(walk.elems(), &body))
 }
 
-/// Statements that write the results of an expression to `y0[i]`, `y1[i]` and so on, and the dtypes of these. Errors: those of
-/// [`statements`].
+/// Statements that write the results of an expression to `y0[i]`, `y1[i]` and so on, and the dtypes of these. Errors:
+/// those of [`statements`].
 pub(super) fn statements_of(e: &Expression, inputs: &[String]) -> Result<(String, Vec<DType>)> {
     let (mut text, results) = statements(e, inputs, "v")?;
     for (j, result) in results.iter().enumerate() {

@@ -11,9 +11,8 @@ use remat_ops::order::SearchSorted;
 use remat_types::{DType, Error, ErrorKind, Layout, Result, Scalar, Shape, SmallVec};
 
 use super::movement::{bits_of, bits_type, place_type};
-use super::plan::{Builder, Failure, Operands, Plan, THREADS, Value};
+use super::plan::{Builder, Failure, Operands, Plan, THREADS, Value, grid};
 use super::walk::Walk;
-use crate::driver::Grid;
 use crate::source::cast;
 
 /// See [`super::Family`].
@@ -213,8 +212,8 @@ impl Selection {
     }
 }
 
-/// Statements that read index `k` as `name{k}`, checked. `at` is its place, and `own` are statements that find its position
-/// `position` in its tensor.
+/// Statements that read index `k` as `name{k}`, checked. `at` is its place, and `own` are statements that find its
+/// position `position` in its tensor.
 pub(super) fn checked(name: &str, k: usize, x: usize, at: &str, negative: bool, own: &str, position: &str) -> String {
     let turn = match negative {
         true => format!("if ({name}{k} < 0) {name}{k} += (i64)extent{k};\n"),
@@ -335,10 +334,11 @@ fn label_weight(op: &TargetWeight, o: &Operands<'_>) -> Plan {
         b.u64("n", n);
         let body = format!(
             "const u64 first = (u64)blockIdx.x * {COUNTED};\nu64 count = 0;\n\
-             for (u64 i = first + threadIdx.x; i < n && i < first + {COUNTED}; i += blockDim.x) count += (i64)x0[i] != ignored;\n\
+             for (u64 i = first + threadIdx.x; i < n && i < first + {COUNTED}; i += blockDim.x)\n\
+             count += (i64)x0[i] != ignored;\n\
              count = block_count(count);\nif (threadIdx.x == 0) parts[blockIdx.x] = count;\n"
         );
-        let grid = Grid { blocks: [parts as u32, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 };
+        let grid = grid(parts, THREADS);
         plan.calls.push(b.build(grid, &body));
         plan.workspace = 8 * parts as usize;
         weight = "1.0 / (double)total";
@@ -360,7 +360,7 @@ fn label_weight(op: &TargetWeight, o: &Operands<'_>) -> Plan {
          for (u64 i = (u64)blockIdx.x * {COUNTED} + threadIdx.x; i < n && i < ((u64)blockIdx.x + 1) * {COUNTED}; \
          i += blockDim.x) {{\nconst double v = {is_counted} ? {weight} : 0.0;\ny0[i] = {value};\n}}\n"
     );
-    let grid = Grid { blocks: [parts as u32, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 };
+    let grid = grid(parts, THREADS);
     plan.calls.push(b.build(grid, &body));
     plan
 }

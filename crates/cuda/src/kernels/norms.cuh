@@ -22,7 +22,8 @@ __device__ __forceinline__ double warp_sum(double x) {
     return x;
 }
 
-// Writes the sums of the block's chunk of n elements, of which `terms(i, a, b)` gives the numbers whose squares are summed.
+// Writes the sums of the block's chunk of n elements, of which `terms(i, a, b)` gives the numbers whose squares are
+// summed.
 template <int CHUNK, typename Terms>
 __device__ __forceinline__ void chunk_sums(u64 n, double *parts, Terms terms) {
     double a = 0.0, b = 0.0;

@@ -1,7 +1,7 @@
 //! Optimiser steps that move each element of a parameter by itself.
 //!
-//! A rule is the numbers it has, what follows from these and the step in f64 as on the CPU, and the statements of an element.
-//! One thread of a block takes the powers of the decays, which its grid of few blocks makes cheap.
+//! A rule is the numbers it has, what follows from these and the step in f64 as on the CPU, and the statements of an
+//! element. One thread of a block takes the powers of the decays, which its grid of few blocks makes cheap.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use remat_ops::optim::{
 };
 use remat_types::{DType, Error, ErrorKind, Result, Scalar, SmallVec};
 
-use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, Value};
-use crate::driver::Grid;
+use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, Value, grid};
 use crate::source::{c_type, cast};
 
 /// The most blocks of a step: enough for the largest devices, and each begins with the powers.
@@ -227,7 +226,8 @@ fn radam(op: &RAdamUpdate) -> Rule {
         setup: setup.to_owned(),
         rates: named([("rate", "lr / (1.0 - whole_power(beta1, step)) * by"), ("is_rectified", "counts ? 1.0 : 0.0")]),
         body: format!(
-            "g = g + l2 * p;\n{MOMENTS}p = is_rectified != 0 ? p * shrink - rate * m / (root(v) + e) : p * shrink - rate * m;\n"
+            "g = g + l2 * p;\n\
+             {MOMENTS}p = is_rectified != 0 ? p * shrink - rate * m / (root(v) + e) : p * shrink - rate * m;\n"
         ),
     }
 }
@@ -279,8 +279,8 @@ pub(super) fn step_error(step: i64) -> Error {
     Error::new(ErrorKind::Value, format!("the step is {step}; the first is 1"))
 }
 
-/// The factors of a step, and the product of momenta so far, which the output may share with its input. For an invalid step
-/// there are none.
+/// The factors of a step, and the product of momenta so far, which the output may share with its input. For an
+/// invalid step there are none.
 fn nadam_plan(op: &NAdamUpdate, o: &Operands<'_>) -> Plan {
     let mut b = Builder::new("nadam_rates");
     b.functions(include_str!("power.cuh"));
@@ -303,7 +303,7 @@ fn nadam_plan(op: &NAdamUpdate, o: &Operands<'_>) -> Plan {
         factors[0] = lr * (1.0 - now) / (1.0 - product);\n\
         factors[1] = lr * next / (1.0 - product * next);\n";
     let body = format!("{body}factors[2] = {ROOT};\n");
-    let first = b.build(Grid { blocks: [1, 1, 1], threads: [1, 1, 1], shared_bytes: 0 }, &body);
+    let first = b.build(grid(1, 1), &body);
     let moves = nadam(op).call("nadam", o, &[("const double *factors", Value::Workspace(0))]);
     Plan { calls: std::iter::once(first).chain(moves).collect(), workspace: 3 * size_of::<f64>(), failure: bad_step() }
 }
@@ -323,7 +323,8 @@ pub(super) fn vocabulary(dtype: DType) -> String {
          __device__ __forceinline__ element down(real x) {{ return {down}; }}\n\
          __device__ __forceinline__ real root(real x) {{ return {}(x); }}\n\
          __device__ __forceinline__ real larger(real a, real b) {{ return a > b ? a : b; }}\n\
-         __device__ __forceinline__ real signed_by(real v, real x) {{ return x > 0 ? v : x < 0 ? -v : x * (real)0; }}\n",
+         __device__ __forceinline__ real signed_by(real v, real x) {{\n\
+         return x > 0 ? v : x < 0 ? -v : x * (real)0; }}\n",
         c_type(dtype),
         c_type(real),
         if real == DType::F64 { "__dsqrt_rn" } else { "__fsqrt_rn" },
@@ -395,7 +396,7 @@ impl Rule {
              for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{\n{load}{}{store}}}\n",
             self.body
         );
-        let blocks = n.div_ceil(u64::from(THREADS)).min(MOST_BLOCKS) as u32;
-        (blocks > 0).then(|| b.build(Grid { blocks: [blocks, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &text))
+        let blocks = n.div_ceil(u64::from(THREADS)).min(MOST_BLOCKS);
+        (blocks > 0).then(|| b.build(grid(blocks, THREADS), &text))
     }
 }

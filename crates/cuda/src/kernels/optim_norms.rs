@@ -5,8 +5,7 @@ use remat_ops::optim::{AdafactorUpdate, LambUpdate};
 use remat_types::{DType, Result, SmallVec};
 
 use super::optim::{Rule, bad_step, named, numbers, of_moments, real_of, vocabulary};
-use super::plan::{Builder, Call, Operands, Plan, THREADS, Value};
-use crate::driver::Grid;
+use super::plan::{Builder, Call, Operands, Plan, THREADS, Value, grid};
 use crate::source::{c_type, cast};
 
 /// Elements whose squares a block sums.
@@ -21,85 +20,103 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     Ok(op.as_any().downcast_ref::<AdafactorUpdate>().map(|op| Adafactor::new(op, o).plan()))
 }
 
-fn grid(blocks: u64) -> Grid {
-    Grid { blocks: [blocks as u32, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }
-}
-
 /// A parameter of doubles in the workspace.
 fn doubles(b: &mut Builder, name: &str, at: usize) {
     b.parameter(format!("double *{name}"), Value::Workspace(at * DOUBLE));
 }
 
-/// The moments and the sums of squares; the length of the step; the step. The workspace is the step's factor, and two sums of
-/// each chunk.
+/// What a step of LAMB's kernels have in common. The workspace is the step's factor, and two sums of each chunk.
+struct LambStep<'a, 'o> {
+    o: &'a Operands<'o>,
+    dtype: DType,
+    rule: Rule,
+}
+
+/// The step of an element without its length.
+const DIRECTION: &str = "first * m / (root(v) * scale + e) + l2 * p";
+
 fn lamb(op: &LambUpdate, o: &Operands<'_>) -> Plan {
-    let n = o.elems(0);
-    if n == 0 {
-        return Plan::default();
-    }
-    let chunks = n.div_ceil(CHUNK);
-    let dtype = o.y[0].0;
-    let length = Rule { lr: 2, step: Some(3), ..Rule::default() };
     let rule = Rule {
+        lr: 2,
+        step: Some(3),
         numbers: numbers([("beta1", op.beta1), ("beta2", op.beta2), ("eps", op.eps), ("decay", op.weight_decay)]),
         reals: [of_moments(), named([("l2", "decay")])].concat(),
         rates: named([
             ("first", "1.0 / (1.0 - whole_power(beta1, step))"),
             ("scale", "1.0 / __dsqrt_rn(1.0 - whole_power(beta2, step))"),
         ]),
-        ..Rule { lr: 2, step: Some(3), ..Rule::default() }
+        ..Rule::default()
     };
-    let direction = "first * m / (root(v) * scale + e) + l2 * p";
-    let begin = |name, rule: &Rule| {
-        let mut b = Builder::new(name);
-        b.functions(include_str!("norms.cuh"));
-        let text = rule.begin(&mut b, o);
-        b.u64("n", n);
-        (b, text)
-    };
-    let (mut b, text) = begin("lamb_moments", &rule);
-    [0, 1, 4, 5].into_iter().for_each(|i| b.x(i, dtype));
-    [1, 2].into_iter().for_each(|j| b.y(j, dtype));
-    doubles(&mut b, "parts", 1);
-    let moments = format!(
-        "{text}chunk_sums<{CHUNK}>(n, parts, [&](u64 i, double &a, double &of_r) {{\n\
-         const real p = up(x0[i]), g = up(x1[i]);\n\
-         y1[i] = down(b1 * up(x4[i]) + c1 * g);\n\
-         y2[i] = down(b2 * up(x5[i]) + c2 * (g * g));\n\
-         const real m = up(y1[i]), v = up(y2[i]);\n\
-         a = (double)p;\nof_r = (double)({direction});\n}});\n"
-    );
-    let first = b.build(grid(chunks), &moments);
-    let (mut b, text) = begin("lamb_length", &length);
-    b.u64("chunks", chunks);
-    doubles(&mut b, "factor", 0);
-    doubles(&mut b, "parts", 1);
-    let body = format!(
-        "{text}double of_p, of_r;\ntotal_sums(chunks, parts, of_p, of_r);\n\
-         if (threadIdx.x == 0) *factor = lr * (of_p > 0.0 && of_r > 0.0 ? __dsqrt_rn(of_p / of_r) : 1.0);\n"
-    );
-    let second = b.build(grid(1), &body);
-    let (mut b, text) = begin("lamb_step", &rule);
-    b.x(0, dtype);
-    [0, 1, 2].into_iter().for_each(|j| b.y(j, dtype));
-    doubles(&mut b, "factor", 0);
-    let step = format!(
-        "{text}const real rate = (real)*factor;\n\
-         const u64 end = n - (u64)blockIdx.x * {CHUNK} < {CHUNK} ? n : ((u64)blockIdx.x + 1) * {CHUNK};\n\
-         for (u64 i = (u64)blockIdx.x * {CHUNK} + threadIdx.x; i < end; i += blockDim.x) {{\n\
-         const real p = up(x0[i]), m = up(y1[i]), v = up(y2[i]);\n\
-         y0[i] = down(p - rate * ({direction}));\n}}\n"
-    );
-    let third = b.build(grid(chunks), &step);
+    let chunks = o.elems(0).div_ceil(CHUNK);
+    if chunks == 0 {
+        return Plan::default();
+    }
+    let step = LambStep { o, dtype: o.y[0].0, rule };
     Plan {
-        calls: SmallVec::from_iter([first, second, third]),
+        calls: SmallVec::from_iter([step.moments(chunks), step.length(chunks), step.step(chunks)]),
         workspace: DOUBLE * (1 + 2 * chunks as usize),
         failure: bad_step(),
     }
 }
 
-/// Places in Adafactor's workspace, of doubles: the share of the new gradient, the factors of the step and the parameter, the
-/// mean of each matrix's rows, two sums of each chunk.
+impl LambStep<'_, '_> {
+    fn begin(&self, name: &'static str, rule: &Rule) -> (Builder, String) {
+        let mut b = Builder::new(name);
+        b.functions(include_str!("norms.cuh"));
+        let text = rule.begin(&mut b, self.o);
+        b.u64("n", self.o.elems(0));
+        (b, text)
+    }
+
+    /// The moments, and the sums of squares of parameter and direction.
+    fn moments(&self, chunks: u64) -> Call {
+        let (mut b, text) = self.begin("lamb_moments", &self.rule);
+        [0, 1, 4, 5].into_iter().for_each(|i| b.x(i, self.dtype));
+        [1, 2].into_iter().for_each(|j| b.y(j, self.dtype));
+        doubles(&mut b, "parts", 1);
+        let body = format!(
+            "{text}chunk_sums<{CHUNK}>(n, parts, [&](u64 i, double &of_p, double &of_r) {{\n\
+             const real p = up(x0[i]), g = up(x1[i]);\n\
+             y1[i] = down(b1 * up(x4[i]) + c1 * g);\n\
+             y2[i] = down(b2 * up(x5[i]) + c2 * (g * g));\n\
+             const real m = up(y1[i]), v = up(y2[i]);\n\
+             of_p = (double)p;\nof_r = (double)({DIRECTION});\n}});\n"
+        );
+        b.build(grid(chunks, THREADS), &body)
+    }
+
+    /// The factor of the direction.
+    fn length(&self, chunks: u64) -> Call {
+        let rule = Rule { lr: 2, step: Some(3), ..Rule::default() };
+        let (mut b, text) = self.begin("lamb_length", &rule);
+        b.u64("chunks", chunks);
+        doubles(&mut b, "factor", 0);
+        doubles(&mut b, "parts", 1);
+        let body = format!(
+            "{text}double of_p, of_r;\ntotal_sums(chunks, parts, of_p, of_r);\n\
+             if (threadIdx.x == 0) *factor = lr * (of_p > 0.0 && of_r > 0.0 ? __dsqrt_rn(of_p / of_r) : 1.0);\n"
+        );
+        b.build(grid(1, THREADS), &body)
+    }
+
+    fn step(&self, chunks: u64) -> Call {
+        let (mut b, text) = self.begin("lamb_step", &self.rule);
+        b.x(0, self.dtype);
+        [0, 1, 2].into_iter().for_each(|j| b.y(j, self.dtype));
+        doubles(&mut b, "factor", 0);
+        let body = format!(
+            "{text}const real rate = (real)*factor;\n\
+             const u64 end = n - (u64)blockIdx.x * {CHUNK} < {CHUNK} ? n : ((u64)blockIdx.x + 1) * {CHUNK};\n\
+             for (u64 i = (u64)blockIdx.x * {CHUNK} + threadIdx.x; i < end; i += blockDim.x) {{\n\
+             const real p = up(x0[i]), m = up(y1[i]), v = up(y2[i]);\n\
+             y0[i] = down(p - rate * ({DIRECTION}));\n}}\n"
+        );
+        b.build(grid(chunks, THREADS), &body)
+    }
+}
+
+/// Places in Adafactor's workspace, of doubles: the share of the new gradient, the factors of the step and the
+/// parameter, the mean of each matrix's rows, two sums of each chunk.
 const FACTORS: usize = 1;
 const MEANS: usize = 3;
 
@@ -145,7 +162,8 @@ impl<'a, 'o> Adafactor<'a, 'o> {
             calls.extend([self.of_rows(), self.of_columns(), self.of_matrices()]);
         }
         calls.extend([self.sums(), self.factors(), self.step()]);
-        let workspace = DOUBLE * (MEANS + self.means() + 2 * self.chunks() as usize);
+        let doubles = self.means().saturating_add(MEANS + 2 * self.chunks() as usize);
+        let workspace = doubles.saturating_mul(DOUBLE);
         Plan { calls, workspace, failure: bad_step() }
     }
 
@@ -188,7 +206,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
         b.parameter("double exponent", Value::F64(self.op.beta2_decay.to_f64()));
         let body = "const i64 number = x3[0];\n*share = number < 1 ? 0.0 : general_power((double)number, exponent);\n\
                     if (number < 1) refuse(failure, 0, number);\n";
-        b.build(Grid { blocks: [1, 1, 1], threads: [1, 1, 1], shared_bytes: 0 }, body)
+        b.build(grid(1, 1), body)
     }
 
     /// A warp for each row.
@@ -203,7 +221,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
                     const double g = (double)up(x1[line * columns + c]);\nsum += g * g;\n}\n\
                     sum = warp_sum(sum);\n\
                     if (threadIdx.x % 32 == 0) y1[line] = blend(x4[line], *share, sum / (double)columns);\n";
-        b.build(grid((self.count * self.rows).div_ceil(8)), body)
+        b.build(grid((self.count * self.rows).div_ceil(8), THREADS), body)
     }
 
     /// A block for 32 columns of a matrix, in which every eighth row is summed by the same threads.
@@ -224,7 +242,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
                     if (first != 0 || c >= columns) return;\n\
                     for (int k = 1; k < 8; ++k) sum += sums[k][threadIdx.x];\n\
                     y2[matrix * columns + c] = blend(x5[matrix * columns + c], *share, sum / (double)rows);\n";
-        b.build(grid(self.count * tiles), body)
+        b.build(grid(self.count * tiles, THREADS), body)
     }
 
     /// A block for the mean of a matrix's rows.
@@ -237,7 +255,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
                     for (u64 r = threadIdx.x; r < rows; r += 256) sum += (double)up(y1[blockIdx.x * rows + r]);\n\
                     block_sums(sum, none);\n\
                     if (threadIdx.x == 0) means[blockIdx.x] = fmax(sum / (double)rows, eps1);\n";
-        b.build(grid(self.count), body)
+        b.build(grid(self.count, THREADS), body)
     }
 
     /// Statements that find the gradient `g` and its second moment `v` at `i`.
@@ -273,7 +291,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
              chunk_sums<{CHUNK}>(n, parts, [&](u64 i, double &of_u, double &of_p) {{\n{renew}{moment}\
              of_u = (double)(g / root(larger(v, least)));\nof_p = (double)up(x0[i]);\n}});\n"
         );
-        b.build(grid(self.chunks()), &body)
+        b.build(grid(self.chunks(), THREADS), &body)
     }
 
     /// The factors of the step and of the parameter. For an invalid step these keep it.
@@ -293,7 +311,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
                     const bool is_valid = x3[0] >= 1;\n\
                     factors[0] = is_valid ? alpha / fmax(__dsqrt_rn(of_u / (double)n) / d, 1.0) : 0.0;\n\
                     factors[1] = is_valid ? 1.0 - lr * decay : 1.0;\n";
-        b.build(grid(1), body)
+        b.build(grid(1, THREADS), body)
     }
 
     fn step(&self) -> Call {
@@ -309,7 +327,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
              for (u64 i = (u64)blockIdx.x * {CHUNK} + threadIdx.x; i < end; i += blockDim.x) {{\n{moment}\
              y0[i] = down(up(x0[i]) * keep - rate * (g / root(larger(v, least))));\n}}\n"
         );
-        b.build(grid(self.chunks()), &body)
+        b.build(grid(self.chunks(), THREADS), &body)
     }
 }
 

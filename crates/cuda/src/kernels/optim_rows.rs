@@ -10,10 +10,9 @@ use remat_types::{DType, Result};
 
 use super::index::Range;
 use super::optim::{MOST_BLOCKS, Rule, named, numbers, step_error};
-use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS};
+use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, grid};
 use super::scatter::copy;
 use super::sorting::Sorting;
-use crate::driver::Grid;
 
 /// Parts of a gradient that a kernel takes: each has two arguments.
 const MOST_PARTS: usize = 64;
@@ -164,7 +163,7 @@ impl Rows<'_, '_> {
             store += &format!("y{y}[at] = down({name});\n");
         }
         text += &format!("{load}{}{store}}}\n", self.rule.body);
-        let blocks = (count * inner).div_ceil(u64::from(THREADS)).min(MOST_BLOCKS) as u32;
-        b.build(Grid { blocks: [blocks, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &text)
+        let blocks = count.saturating_mul(inner).div_ceil(u64::from(THREADS)).min(MOST_BLOCKS);
+        b.build(grid(blocks, THREADS), &text)
     }
 }

@@ -5,9 +5,8 @@ use remat_ops::order::{OrderFn, OrderStatistic, Sort, TopK};
 use remat_types::{DType, Result};
 
 use super::movement::bits_type;
-use super::plan::{Builder, Call, Operands, Plan, THREADS, Value};
+use super::plan::{Builder, Call, Operands, Plan, THREADS, Value, grid};
 use super::sorting::Sorting;
-use crate::driver::Grid;
 
 /// See [`super::Family`].
 pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
@@ -63,7 +62,8 @@ impl Lanes {
         };
         let body = match self.dtype {
             d if d.is_float() => format!(
-                "const {bits} sign = {sign}, size = x & ({bits})~sign;\nif (size > {infinity}) return ({bits})~({bits})0;\n\
+                "const {bits} sign = {sign}, size = x & ({bits})~sign;\n\
+                 if (size > {infinity}) return ({bits})~({bits})0;\n\
                  return size == 0 || x == size ? size | sign : ({bits})~x;"
             ),
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => format!("return ({bits})(x ^ ({sign}));"),
@@ -184,7 +184,8 @@ fn statistic(op: &OrderStatistic, o: &Operands<'_>) -> Plan {
     };
     b.functions(&format!(
         "__device__ __forceinline__ u64 first_from(const {key} *keys, u64 n, {key} least) {{\nu64 first = 0;\n\
-         while (n > 0) {{\nconst u64 half = n / 2;\nif (keys[first + half] < least) {{\nfirst += half + 1;\nn -= half + 1;\n}} \
+         while (n > 0) {{\nconst u64 half = n / 2;\nif (keys[first + half] < least) {{\nfirst += half + 1;\n\
+         n -= half + 1;\n}} \
          else n = half;\n}}\nreturn first;\n}}\n\
          __device__ __forceinline__ u64 middle(u64 n, u64 numbers, bool passes) {{\n\
          if (passes) return numbers == 0 ? 0 : (numbers - 1) / 2;\nreturn numbers < n ? numbers : (n - 1) / 2;\n}}\n",
@@ -197,7 +198,7 @@ fn statistic(op: &OrderStatistic, o: &Operands<'_>) -> Plan {
         OrderFn::Mode => {
             let ranks = Value::Workspace(sorting.end());
             plan.calls.push(mode(&lanes, &sorting, ranks));
-            plan.workspace = sorting.end() + (lanes.lanes as usize).saturating_mul(size_of::<u64>());
+            plan.workspace = sorting.end().saturating_add((lanes.lanes as usize).saturating_mul(size_of::<u64>()));
             b.parameter("const u64 *ranks", ranks);
             "ranks[lane]".to_owned()
         }
@@ -223,10 +224,11 @@ fn mode(lanes: &Lanes, sorting: &Sorting, ranks: Value) -> Call {
          if (end - i > length) {{\nlength = end - i;\nlast = end - 1;\n}}\n}}\n\
          lengths[threadIdx.x] = length;\nlasts[threadIdx.x] = last;\n\
          for (int width = {THREADS} / 2; width > 0; width /= 2) {{\n__syncthreads();\n\
-         if (threadIdx.x < width) {{\nconst u64 other = lengths[threadIdx.x + width], at = lasts[threadIdx.x + width];\n\
+         if (threadIdx.x < width) {{\n\
+         const u64 other = lengths[threadIdx.x + width], at = lasts[threadIdx.x + width];\n\
          if (other > lengths[threadIdx.x] || (other == lengths[threadIdx.x] && at < lasts[threadIdx.x])) {{\n\
          lengths[threadIdx.x] = other;\nlasts[threadIdx.x] = at;\n}}\n}}\n}}\n\
          if (threadIdx.x == 0) ranks[blockIdx.x] = lasts[0];\n"
     );
-    b.build(Grid { blocks: [lanes.lanes as u32, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &body)
+    b.build(grid(lanes.lanes, THREADS), &body)
 }

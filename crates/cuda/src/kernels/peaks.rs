@@ -4,8 +4,7 @@ use remat_ops::Op;
 use remat_ops::vision::{Nms, PoolIndices, RoiPoolIndices};
 use remat_types::{DType, Result};
 
-use super::plan::{Builder, Call, Operands, Plan, Value};
-use crate::driver::Grid;
+use super::plan::{Builder, Call, Operands, Plan, Value, grid};
 use crate::source::{c_type, cast};
 
 /// See [`super::Family`].
@@ -38,7 +37,8 @@ fn beats(dtype: DType) -> String {
     )
 }
 
-/// A window of each output: statements that find where it begins and ends along an axis, as `from{a}`, `end{a}`, `by{a}`.
+/// A window of each output: statements that find where it begins and ends along an axis, as `from{a}`, `end{a}`,
+/// `by{a}`.
 fn window(op: &PoolIndices, b: &mut Builder, a: usize, size: usize) -> String {
     b.u64(format!("size{a}"), size as u64);
     b.u64(format!("out{a}"), op.out[a] as u64);
@@ -46,7 +46,8 @@ fn window(op: &PoolIndices, b: &mut Builder, a: usize, size: usize) -> String {
     if op.kernel.is_empty() {
         return begin
             + &format!(
-                "const u64 from{a} = o{a} * size{a} / out{a}, end{a} = ((o{a} + 1) * size{a} + out{a} - 1) / out{a}, by{a} = 1;\n"
+                "const u64 from{a} = o{a} * size{a} / out{a}, by{a} = 1;\n\
+                 const u64 end{a} = ((o{a} + 1) * size{a} + out{a} - 1) / out{a};\n"
             );
     }
     b.u64(format!("reach{a}"), ((op.kernel[a] - 1) * op.dilation[a] + 1) as u64);
@@ -114,7 +115,8 @@ fn regions(op: &RoiPoolIndices, o: &Operands<'_>) -> Option<Call> {
         for (u64 r = cut(floor((double)row * height), top, h); r < bottom; ++r) {\n\
         for (u64 c = cut(floor((double)column * width), left, w); c < right; ++c) {\n\
         const u64 at = plane + r * w + c;\nconst number v = number_of(x0[at]);\n\
-        if (is_first || beats(v, most)) {\nmost = v;\nplace = (i64)at;\nis_first = false;\n}\n}\n}\n}\ny0[i] = place;\n";
+        if (is_first || beats(v, most)) {\nmost = v;\nplace = (i64)at;\nis_first = false;\n}\n}\n}\n}\n\
+        y0[i] = place;\n";
     b.each(o.elems(0), body)
 }
 
@@ -140,5 +142,5 @@ fn nms(op: &Nms, o: &Operands<'_>) -> Call {
                 for (u64 j = k + 1 + threadIdx.x; j < n; j += blockDim.x) {\n\
                 if (y0[j] == 1 && x1[k] == x1[j] && (double)overlap(x0 + 4 * k, x0 + 4 * j) > allowed) y0[j] = 0;\n}\n\
                 __syncthreads();\n}\n";
-    b.build(Grid { blocks: [1, 1, 1], threads: [1024, 1, 1], shared_bytes: 0 }, body)
+    b.build(grid(1, 1024), body)
 }

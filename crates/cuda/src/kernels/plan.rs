@@ -149,6 +149,11 @@ pub const THREADS: u32 = 256;
 /// The most blocks of such a launch; their threads go on to further elements.
 const MOST_BLOCKS: u64 = 1 << 16;
 
+/// A grid of one axis. More blocks than there can be are as many as a number holds, which a driver refuses.
+pub fn grid(blocks: u64, threads: u32) -> Grid {
+    Grid { blocks: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], threads: [threads, 1, 1], shared_bytes: 0 }
+}
+
 /// A kernel under construction: each parameter is declared together with the value that it gets.
 pub struct Builder {
     name: &'static str,

@@ -1,5 +1,5 @@
-// Powers in f64, correct to far more bits than it has: rounded, they equal those of a good library but where that rounds a tie
-// the other way.
+// Powers in f64, correct to far more bits than it has: rounded, they equal those of a good library but where that
+// rounds a tie the other way.
 
 // An unevaluated sum whose second term is below half a unit in the last place of the first (Dekker, 1971).
 struct Pair {
@@ -83,7 +83,8 @@ __device__ __forceinline__ double short_exponential(double x) {
 __device__ __forceinline__ double short_logarithm_of(double x) {
     if (!(x > 0.0)) return x == 0.0 ? f64_of_bits(0xfff0000000000000ull) : f64_of_bits(0x7ff8000000000000ull);
     if (x == f64_of_bits(0x7ff0000000000000ull)) return x;
-    return x < 2.2250738585072014e-308 ? near_logarithm(x * 18014398509481984.0) - 37.42994775023705 : near_logarithm(x);
+    if (x >= 2.2250738585072014e-308) return near_logarithm(x);
+    return near_logarithm(x * 18014398509481984.0) - 37.42994775023705;
 }
 
 // ln(1 + x) for x from -1 on. What rounding takes from the sum comes back as a share of it.

@@ -1,5 +1,5 @@
-// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011), and what draws take of its words. Block `b` of a stream is a function of
-// key, stream and `b`, so an element depends on its position only.
+// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011), and what draws take of its words. Block `b` of a stream is
+// a function of key, stream and `b`, so an element depends on its position only.
 
 __device__ __forceinline__ void random_block(const u64 *key, u64 b, u32 *words) {
     u32 c0 = (u32)b, c1 = (u32)(b >> 32), c2 = (u32)key[1], c3 = (u32)(key[1] >> 32);
@@ -70,9 +70,9 @@ __device__ __forceinline__ void sin_cos_turns(u32 turns, double &sin, double &co
     cos = quarter_turned(s, c, q + 1);
 }
 
-// Fisher and Yates' shuffle by one block of 1024 threads. Each takes an exchange of a window; an exchange is done once no earlier
-// one has its places, which are held by the least number (Shun et al., SODA 2015), so the order is that of a loop. `held` is all
-// ones at first.
+// Fisher and Yates' shuffle by one block of 1024 threads. Each takes an exchange of a window; an exchange is done
+// once no earlier one has its places, which are held by the least number (Shun et al., SODA 2015), so the order is
+// that of a loop. `held` is all ones at first.
 __device__ __forceinline__ void shuffle(u64 n, const u64 *key, i64 *y, u32 *held) {
     const u32 own = threadIdx.x;
     for (u64 last = n - 1; last > 0; last -= last < 1024 ? last : 1024) {

@@ -1,7 +1,7 @@
 //! Random draws: pure functions of a key and a position, with the bits of the CPU's.
 //!
-//! A thread takes a block of four words, so neighbouring elements are written together. Normal numbers of f64 are left to the
-//! host: they take functions of its library.
+//! A thread takes a block of four words, so neighbouring elements are written together. Normal numbers of f64 are
+//! left to the host: they take functions of its library.
 
 use std::sync::Arc;
 
@@ -11,8 +11,7 @@ use remat_types::{DType, Element, Error, ErrorKind, Result, SmallVec, for_float}
 
 use super::index::COUNT;
 use super::optim::{real_of, vocabulary};
-use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, Value};
-use crate::driver::Grid;
+use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, Value, grid};
 use crate::source::{c_type, cast};
 
 /// The number below which a word is an event of probability `p`.
@@ -61,8 +60,7 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     Ok(Some(call.map_or_else(Plan::default, Plan::from)))
 }
 
-/// A kernel that has drawn `w`, and whose `text` makes `pack.e` of it, `count` elements of the output. `drop` is the input that
-/// a pack begins as.
+/// A kernel that has drawn `w`, and whose `text` makes `pack.e` of it, `count` elements of the output.
 fn draw(mut b: Builder, o: &Operands<'_>, key: usize, count: u64, text: &str) -> Option<Call> {
     let (dtype, n) = (o.y[0].0, o.elems(0));
     let element = c_type(dtype);
@@ -77,7 +75,8 @@ fn draw(mut b: Builder, o: &Operands<'_>, key: usize, count: u64, text: &str) ->
     let body = format!(
         "u32 w[4];\nrandom_block(x{key}, i, w);\nPack pack;\nconst u64 first = i * {count};\n\
          const int here = count - first < {count} ? (int)(count - first) : {count};\n{text}\
-         if (here == {count}) *(Pack *)(y0 + first) = pack;\nelse for (int k = 0; k < here; ++k) y0[first + k] = pack.e[k];\n"
+         if (here == {count}) *(Pack *)(y0 + first) = pack;\n\
+         else for (int k = 0; k < here; ++k) y0[first + k] = pack.e[k];\n"
     );
     b.each(n.div_ceil(count), &body)
 }
@@ -92,7 +91,8 @@ fn uniform(op: &Uniform, o: &Operands<'_>) -> Option<Call> {
         b.parameter("float last", Value::F32(last as f32));
         let v = cast(DType::F32, op.dtype, "(v > last ? last : v)");
         let text = format!(
-            "for (int k = 0; k < 4; ++k) {{\nconst float v = (float)(w[k] >> 8) * (1.0f / 16777216.0f);\npack.e[k] = {v};\n}}\n"
+            "for (int k = 0; k < 4; ++k) {{\nconst float v = (float)(w[k] >> 8) * (1.0f / 16777216.0f);\n\
+             pack.e[k] = {v};\n}}\n"
         );
         return draw(b, o, 0, 4, &text);
     }
@@ -102,7 +102,8 @@ fn uniform(op: &Uniform, o: &Operands<'_>) -> Option<Call> {
     let (count, unit) = if is_wide { (2, "unit_of(w[2 * k], w[2 * k + 1])") } else { (4, "unit_of(w[k])") };
     let v = cast(DType::F64, op.dtype, "v");
     let text = format!(
-        "for (int k = 0; k < {count}; ++k) {{\nconst double v = fmin(lo + {unit} * (hi - lo), last);\npack.e[k] = {v};\n}}\n"
+        "for (int k = 0; k < {count}; ++k) {{\nconst double v = fmin(lo + {unit} * (hi - lo), last);\n\
+         pack.e[k] = {v};\n}}\n"
     );
     draw(b, o, 0, count, &text)
 }
@@ -157,7 +158,7 @@ fn fold_in() -> Call {
     b.y(0, DType::U64);
     let body = "u32 w[4];\nrandom_block(x0, (1ull << 63) + (u64)x1[0], w);\n\
                 y0[0] = (u64)w[1] << 32 | w[0];\ny0[1] = (u64)w[3] << 32 | w[2];\n";
-    b.build(Grid { blocks: [1, 1, 1], threads: [1, 1, 1], shared_bytes: 0 }, body)
+    b.build(grid(1, 1), body)
 }
 
 fn permutation(o: &Operands<'_>) -> Plan {
@@ -172,7 +173,7 @@ fn permutation(o: &Operands<'_>) -> Plan {
     b.y(0, DType::I64);
     b.parameter("u32 *held", Value::Workspace(0));
     b.u64("n", n);
-    let grid = Grid { blocks: [1, 1, 1], threads: [1024, 1, 1], shared_bytes: 0 };
+    let grid = grid(1, 1024);
     let second = b.build(grid, "shuffle(n, x0, y0, held);\n");
     Plan {
         calls: SmallVec::from_iter([first, second]),
@@ -205,8 +206,8 @@ fn weights(op: &Weights, o: &Operands<'_>) -> Plan {
          above = block_count(above);\n\
          if (threadIdx.x == 0 && above < least) refuse(failure, row << 32 | {NONE}ull, (i64)above);\n"
     );
-    let rows = (o.elems(0) / extent) as u32;
-    plan.calls.push(b.build(Grid { blocks: [rows, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &body));
+    let rows = o.elems(0) / extent;
+    plan.calls.push(b.build(grid(rows, THREADS), &body));
     plan
 }
 

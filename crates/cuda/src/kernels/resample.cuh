@@ -1,5 +1,5 @@
-// The table of a resampled axis: which run of places each output is a sum of, and with which weights. All is worked out in f64
-// as on the CPU, and a weight is rounded to `real`.
+// The table of a resampled axis: which run of places each output is a sum of, and with which weights. All is worked
+// out in f64 as on the CPU, and a weight is rounded to `real`.
 
 // Keys' kernel (IEEE Trans. ASSP 29, 1981).
 __device__ __forceinline__ double keys_kernel(double x, double a) {
@@ -8,7 +8,9 @@ __device__ __forceinline__ double keys_kernel(double x, double a) {
     return x < 2.0 ? ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a : 0.0;
 }
 
-__device__ __forceinline__ double within(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+__device__ __forceinline__ double within(double x, double low, double high) {
+    return x < low ? low : x > high ? high : x;
+}
 
 // Up to four neighbours from `first` on with weights `w`. Places beyond an end are its last one.
 template <int N>
@@ -69,7 +71,8 @@ __device__ __forceinline__ void mean(u64 size, u64 outs, u64 o, u64 *run, real *
     run[1] = end - start;
 }
 
-__device__ __forceinline__ void sum(u64 size, u64 o, u64 reach, u64 stride, u64 dilation, u64 before, u64 *run, real *weights) {
+__device__ __forceinline__ void sum(u64 size, u64 o, u64 reach, u64 stride, u64 dilation, u64 before, u64 *run,
+                                    real *weights) {
     const u64 from = o * stride, first = from > before ? from - before : 0;
     const u64 start = first < size ? first : size;
     u64 end = from + reach > before ? from + reach - before : 0;

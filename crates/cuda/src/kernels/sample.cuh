@@ -1,6 +1,7 @@
-// Taps of a point between pixels: places in the plane and weights. BETWEEN is 0 for the nearest pixel, 1 for the neighbours of each
-// axis, 2 for four of them by Keys' kernel. BEYOND is 0 for zeros beyond the image, 1 for its last pixel, 2 for the image reflected at
-// the middle of that, 3 at its outer edge, 4 for the image again. Coordinates are f64, weights are rounded once to `real`.
+// Taps of a point between pixels: places in the plane and weights. BETWEEN is 0 for the nearest pixel, 1 for the
+// neighbours of each axis, 2 for four of them by Keys' kernel. BEYOND is 0 for zeros beyond the image, 1 for its last
+// pixel, 2 for the image reflected at the middle of that, 3 at its outer edge, 4 for the image again. Coordinates are
+// f64, weights are rounded once to `real`.
 
 #define NONE 0xffffffffffffffffull
 
@@ -63,7 +64,8 @@ __device__ __forceinline__ double far_kernel(double x, u64 order) {
 }
 
 // The taps along an axis.
-__device__ __forceinline__ void axis_taps(double c, u64 size, u64 order, u64 (&places)[ALONG], double (&weights)[ALONG]) {
+__device__ __forceinline__ void axis_taps(double c, u64 size, u64 order, u64 (&places)[ALONG],
+                                          double (&weights)[ALONG]) {
 #pragma unroll
     for (int k = 0; k < ALONG; ++k) {
         places[k] = NONE;

@@ -1,7 +1,7 @@
 //! Images read at points between their pixels, and the gradients of that.
 //!
-//! A thread works out the taps of a point for many channels. For the gradient of images taps are sorted by pixel, so each
-//! pixel is one thread's, which adds up in the order of the points.
+//! A thread works out the taps of a point for many channels. For the gradient of images taps are sorted by pixel, so
+//! each pixel is one thread's, which adds up in the order of the points.
 
 use std::sync::Arc;
 
@@ -149,13 +149,14 @@ impl Way<'_> {
         }
         let (dtype, real) = (o.x[2].dtype, c_type(real_of(o.x[2].dtype)));
         let [groups, channels, points] = [0, 1, 2].map(|a| o.shape(2)[a] as u64);
-        let (taps, pixels) = (groups * points * self.taps(), self.images as u64 * self.plane());
+        let taps = groups.saturating_mul(points).saturating_mul(self.taps());
+        let pixels = (self.images as u64).saturating_mul(self.plane());
         // what is no pixel comes after all
         let sorting = Sorting::new(1, taps, Sorting::bits_of(pixels), 0);
         let (key, place) = (sorting.key(), sorting.place());
         let weights = sorting.end();
-        let starts = (weights + taps as usize * size_of::<f64>()).next_multiple_of(8);
-        plan.workspace = starts + (pixels as usize + 1) * size_of::<u64>();
+        let starts = weights.saturating_add((taps as usize).saturating_mul(size_of::<f64>()));
+        plan.workspace = starts.saturating_add((pixels as usize).saturating_add(1).saturating_mul(size_of::<u64>()));
         let extents = [("channels", channels), ("points", points)];
         let (mut b, text) = self.builder("sample_keys", dtype, &extents);
         b.x(0, o.x[0].dtype);
@@ -179,14 +180,13 @@ impl Way<'_> {
         b.parameter(format!("const {place} *order"), sorting.order());
         b.parameter(format!("const {place} *starts"), Value::Workspace(starts));
         b.parameter(format!("const {real} *weights"), Value::Workspace(weights));
-        let body = format!(
-            "const u64 row = i / plane, image = row / channels, c = row - image * channels;\n\
+        let body = "const u64 row = i / plane, image = row / channels, c = row - image * channels;\n\
              const u64 pixel = image * plane + (i - row * plane);\nreal sum = 0;\n\
-             for (u64 k = starts[pixel]; k < starts[pixel + 1]; ++k) {{\n\
+             for (u64 k = starts[pixel]; k < starts[pixel + 1]; ++k) {\n\
              const u64 tap = order[k], point = tap / TAPS, group = point / points;\n\
-             sum += weights[tap] * up(x2[(group * channels + c) * points + (point - group * points)]);\n}}\ny0[i] = sum;\n"
-        );
-        plan.calls.extend(b.each(o.elems(0), &body));
+             sum += weights[tap] * up(x2[(group * channels + c) * points + (point - group * points)]);\n}\n\
+             y0[i] = sum;\n";
+        plan.calls.extend(b.each(o.elems(0), body));
         plan
     }
 }

@@ -1,5 +1,6 @@
-// Folds along an axis that each element sees. `state` is what is known of a run of elements: `nothing()` of none, `load(at)` of
-// one, `join(a, b)` of two runs, the earlier one first; `store(at, k, s)` writes an element that sees `s`, the k-th of its lane.
+// Folds along an axis that each element sees. `state` is what is known of a run of elements: `nothing()` of none,
+// `load(at)` of one, `join(a, b)` of two runs, the earlier one first; `store(at, k, s)` writes an element that sees
+// `s`, the k-th of its lane.
 
 // Lanes [outer, n, inner] of which each is one thread's, in the order of the axis. `i` is the lane.
 __device__ __forceinline__ void fold_lane(const Operands &o, u64 i, u64 n, u64 inner, bool reverse, bool exclusive) {

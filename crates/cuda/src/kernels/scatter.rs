@@ -1,7 +1,7 @@
 //! Elements put where index tensors say.
 //!
-//! Targets are sorted, so each is one thread's, which takes what is put there in the order of the indices: no atomics, and
-//! the bits of a loop.
+//! Targets are sorted, so each is one thread's, which takes what is put there in the order of the indices: no
+//! atomics, and the bits of a loop.
 
 use remat_ops::Op;
 use remat_ops::index::{IndexPut, PutFn, Scatter, TakeGrad};
@@ -66,6 +66,33 @@ pub(super) fn copy(o: &Operands<'_>, x: usize, y: usize) -> Option<Call> {
     b.each(o.elems(y), "if (x == y) return;\ny[i] = x[i];\n")
 }
 
+/// Indices that each element of a sum looks through.
+const FEW: u64 = 32;
+
+/// [`take_grad`] in one launch.
+fn take_grad_of_few(o: &Operands<'_>, extent: u64, count: u64, inner: u64) -> Plan {
+    let mut b = Builder::new("take_grad_few");
+    b.functions(&function(PutFn::Add, o.y[0].0));
+    b.operands(o);
+    b.failure();
+    for (name, v) in [("count", count), ("extent", extent), ("inner", inner)] {
+        b.u64(name, v);
+    }
+    let of = place_type(o.elems(0));
+    let body = format!(
+        "const {of} row = ({of})i / ({of})inner, outer = row / ({of})extent, target = row - outer * ({of})extent;\n\
+         const element *terms = x0 + (u64)outer * count * inner + ((u64)i - (u64)row * inner);\nelement sum = 0;\n\
+         for (u64 m = 0; m < count; ++m) {{\nconst u64 at = (u64)x1[m];\n\
+         if (at == target) sum = put(sum, terms[m * inner]);\n\
+         if (i == 0 && at >= extent) refuse(failure, m, (i64)at);\n}}\ny0[i] = sum;\n"
+    );
+    Plan {
+        calls: b.each(o.elems(0), &body).into_iter().collect(),
+        failure: bad_index(vec![Range::new(extent, o.x[1].dtype)]),
+        ..Plan::default()
+    }
+}
+
 /// Sums of the rows of each target: `dy [outer, count, inner]` to `[outer, extent, inner]`.
 fn take_grad(op: &TakeGrad, o: &Operands<'_>) -> Plan {
     let dtype = o.y[0].0;
@@ -73,6 +100,9 @@ fn take_grad(op: &TakeGrad, o: &Operands<'_>) -> Plan {
     let inner = o.y[0].1[op.axis + 1..].iter().product::<usize>() as u64;
     if o.elems(0) == 0 {
         return Plan::default();
+    }
+    if count <= FEW {
+        return take_grad_of_few(o, extent, count, inner);
     }
     // what is refused comes after all targets
     let sorting = Sorting::new(1, count, Sorting::bits_of(extent), 0);
@@ -109,11 +139,12 @@ fn take_grad(op: &TakeGrad, o: &Operands<'_>) -> Plan {
          for ({place} k = starts[target]; k < end; ++k) sum = put(sum, terms[order[k] * inner]);\ny0[i] = sum;\n"
     );
     plan.calls.extend(b.each(o.elems(0), &body));
-    plan.workspace = sorting.end() + (op.extent + 1).saturating_mul(8);
+    plan.workspace = sorting.end().saturating_add((op.extent + 1).saturating_mul(8));
     plan
 }
 
-/// Writes where the keys of each target below `targets` begin among `count` sorted ones, and where those of the last one end.
+/// Writes where the keys of each target below `targets` begin among `count` sorted ones, and where those of the last
+/// one end.
 pub(super) fn starts(sorting: &Sorting, starts: Value, count: u64, targets: u64) -> Option<Call> {
     let mut b = Builder::new("starts");
     b.parameter(format!("const {} *keys", sorting.key()), sorting.sorted());
@@ -158,8 +189,8 @@ impl Target<'_, '_> {
         plan
     }
 
-    /// A thread for each element of the row of each position, of which the first of a target takes all. Of what is set the
-    /// last one stays.
+    /// A thread for each element of the row of each position, of which the first of a target takes all. Of what is
+    /// set the last one stays.
     fn put(&self, sorting: &Sorting) -> Option<Call> {
         let dtype = self.o.y[0].0;
         let mut b = Builder::new("put");

@@ -1,5 +1,5 @@
-// Gamma and Poisson numbers by rejection, as the CPU draws them: an element has a range of blocks of its own. Functions are
-// correct to the last bits of f64, so what is rounded to fewer bits is the CPU's.
+// Gamma and Poisson numbers by rejection, as the CPU draws them: an element has a range of blocks of its own.
+// Functions are correct to the last bits of f64, so what is rounded to fewer bits is the CPU's.
 
 struct Draws {
     const u64 *stream;

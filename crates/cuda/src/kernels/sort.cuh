@@ -1,5 +1,5 @@
-// Sorting of keys with their places, by lanes of n. `key` and `place` are unsigned types. The order of equal keys is that of their
-// places.
+// Sorting of keys with their places, by lanes of n. `key` and `place` are unsigned types. The order of equal keys is
+// that of their places.
 
 // Elements of a tile: a warp of a block takes eighths of it.
 #define TILE 2048
@@ -47,9 +47,10 @@ __device__ __forceinline__ void scan_digit(u64 tiles, place *counts, place *tota
     if (threadIdx.x == 0) totals[blockIdx.x] = carry;
 }
 
-// Moves the elements of a tile to where their digit puts them, in their order. `order` is null where that is the first one.
-__device__ __forceinline__ void move_by_digit(u64 n, u64 tiles, const key *from, const place *order, int shift, const place *counts,
-                                              const place *totals, key *to, place *to_order) {
+// Moves the elements of a tile to where their digit puts them, in their order. `order` is null where that is the
+// first one.
+__device__ __forceinline__ void move_by_digit(u64 n, u64 tiles, const key *from, const place *order, int shift,
+                                              const place *counts, const place *totals, key *to, place *to_order) {
     __shared__ place next[8][256];
     const u64 lane = blockIdx.x / tiles, tile = blockIdx.x % tiles;
     const u32 warp = threadIdx.x / 32, own = threadIdx.x % 32;

@@ -1,17 +1,21 @@
 //! Sorting of keys in the workspace: a part of plans that put elements together by target, or in order.
 
-use super::plan::{Builder, Call, Value};
-use crate::driver::Grid;
+use super::plan::{Builder, Call, Value, grid};
 
 /// Elements of a lane that one block sorts in its own memory.
 const SHORT: u64 = 2048;
 /// Elements of a tile of longer lanes, as in the source.
 const TILE: u64 = 2048;
 
+/// The next multiple of 8. What is too large for any workspace stays so.
+pub(super) fn aligned(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(8).unwrap_or(usize::MAX)
+}
+
 /// Lanes of keys, and where all that belongs to them lies in the workspace.
 ///
-/// The caller writes keys to [`Sorting::keys`]. After the calls [`Sorting::sorted`] and [`Sorting::order`] have them in ascending
-/// order with their places, equal ones in the order of their places.
+/// The caller writes keys to [`Sorting::keys`]. After the calls [`Sorting::sorted`] and [`Sorting::order`] have them
+/// in ascending order with their places, equal ones in the order of their places.
 pub(super) struct Sorting {
     lanes: u64,
     n: u64,
@@ -62,18 +66,18 @@ impl Sorting {
     }
 
     fn elems(&self) -> usize {
-        (self.lanes * self.n) as usize
+        self.lanes.saturating_mul(self.n) as usize
     }
 
     /// Bytes from the beginning: keys, places, then those again for longer lanes, counts and totals.
     fn offsets(&self) -> [usize; 7] {
-        let (keys, places) = (self.elems() * self.key_bytes(), self.elems() * self.place_bytes());
+        let [keys, places] = [self.key_bytes(), self.place_bytes()].map(|size| self.elems().saturating_mul(size));
         let more = usize::from(!self.is_short());
-        let counts = 256 * (self.lanes as usize) * self.place_bytes() * more;
-        let sizes = [keys, places, more * keys, more * places, counts * self.tiles() as usize, counts];
-        let mut offsets = [self.at.next_multiple_of(8); 7];
-        for (k, size) in sizes.into_iter().enumerate() {
-            offsets[k + 1] = (offsets[k] + size).next_multiple_of(8);
+        let totals = (more * 256 * self.place_bytes()).saturating_mul(self.lanes as usize);
+        let counts = totals.saturating_mul(self.tiles() as usize);
+        let mut offsets = [aligned(self.at); 7];
+        for (k, size) in [keys, places, more * keys, more * places, counts, totals].into_iter().enumerate() {
+            offsets[k + 1] = aligned(offsets[k].saturating_add(size));
         }
         offsets
     }
@@ -128,7 +132,7 @@ impl Sorting {
         b.parameter("key *keys", self.keys());
         b.parameter("place *order", self.order());
         let threads = (size / 2).clamp(32, 1024) as u32;
-        let grid = Grid { blocks: [self.lanes as u32, 1, 1], threads: [threads, 1, 1], shared_bytes: 0 };
+        let grid = grid(self.lanes, threads);
         b.build(grid, &format!("sort_short<{size}>(n, keys, order);\n"))
     }
 
@@ -137,7 +141,7 @@ impl Sorting {
         let offsets = self.offsets();
         let here = (pass % 2) as usize * 2;
         let (from, to) = (offsets[here], offsets[2 - here]);
-        let grid = |blocks: u64| Grid { blocks: [blocks as u32, 1, 1], threads: [256, 1, 1], shared_bytes: 0 };
+        let grid = |blocks: u64| grid(blocks, 256);
         let (counts, totals) = (Value::Workspace(offsets[4]), Value::Workspace(offsets[5]));
         let mut b = self.builder("sort_count");
         b.u64("tiles", self.tiles());
@@ -149,7 +153,7 @@ impl Sorting {
         b.u64("tiles", self.tiles());
         b.parameter("place *counts", counts);
         b.parameter("place *totals", totals);
-        let scan = b.build(grid(self.lanes * 256), "scan_digit(tiles, counts, totals);\n");
+        let scan = b.build(grid(self.lanes.saturating_mul(256)), "scan_digit(tiles, counts, totals);\n");
         let mut b = self.builder("sort_move");
         b.u64("tiles", self.tiles());
         b.u64("shift", u64::from(8 * pass));

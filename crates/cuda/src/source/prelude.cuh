@@ -142,23 +142,29 @@ __device__ __noinline__ double fmod_f64(double x, double y) {
 __device__ __forceinline__ float fmod_f32(float x, float y) { return (float)fmod_f64((double)x, (double)y); }
 
 // Notes that a launch refuses what it finds at a position, with a value for the error. The least position stays. The words are
-// all ones at first: position, value, and a lock, which is free then. A fourth one becomes 1. The lanes of a warp take turns, so that none waits for a
-// lane that cannot go on before it.
+// all ones at first: position, value, and a lock, which is free then. A fourth word becomes 1. Of the threads of a warp that are
+// here together the one of the least position takes the lock: two of them would wait for each other on a device that runs them
+// in step.
 __device__ __noinline__ void refuse(u64 *failure, u64 position, i64 value) {
+    const u32 members = __activemask();
+    u64 least = position;
+    for (u32 rest = members; rest != 0; rest &= rest - 1) {
+        const u64 other = __shfl_sync(members, position, __ffs(rest) - 1);
+        if (other < least) least = other;
+    }
+    u32 lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    if ((int)lane != __ffs(__ballot_sync(members, position == least)) - 1) return;
     volatile u64 *words = failure;
-    const u32 lanes = __activemask(), lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
-    for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
-        if (lane == (u32)__ffs((int)rest) - 1 && position < words[0]) {
-            while (atomicCAS(failure + 2, ~0ull, 0ull) != ~0ull) {
-            }
-            if (position < words[0]) {
-                words[0] = position;
-                words[1] = (u64)value;
-                words[3] = 1;
-            }
-            __threadfence();
-            atomicExch(failure + 2, ~0ull);
+    for (bool is_done = position >= words[0]; !is_done;) {
+        if (atomicCAS(failure + 2, ~0ull, 0ull) != ~0ull) continue;
+        if (position < words[0]) {
+            words[0] = position;
+            words[1] = (u64)value;
+            words[3] = 1;
         }
-        __syncwarp(lanes);
+        __threadfence();
+        atomicExch(failure + 2, ~0ull);
+        is_done = true;
     }
 }

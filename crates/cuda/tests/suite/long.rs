@@ -1,7 +1,7 @@
 //! Operators on more elements than samples have: lanes and indices that no block holds, and long draws.
 
 use remat_ops::index::{IndexPut, PutFn, Scatter, TakeGrad};
-use remat_ops::optim::SgdRowsUpdate;
+use remat_ops::optim::{NAdamUpdate, SgdRowsUpdate};
 use remat_ops::order::{Cumulate, CumulateFn, OrderFn, OrderStatistic, Recurrence, Sort, TopK};
 use remat_ops::random::RandomPermutation;
 use remat_ops::{OpRef, eval_on_host};
@@ -95,4 +95,28 @@ fn long_lanes_and_many_indices_are_put_in_order() {
         (RandomPermutation { n: 5000 }.into(), vec![tensor(&[3u64, 8], &[2])]),
     ];
     check(cases);
+}
+
+#[test]
+fn powers_of_decays_have_the_bits_of_the_library() {
+    let x = || floats(3, &[3]);
+    let one = |v: f64| tensor(&[v], &[]);
+    let steps = [1i64, 2, 3, 7, 100, 999, 12_345, 1_000_000];
+    let cases = steps.into_iter().flat_map(|step| {
+        [(0.9, 0.999), (0.5, 0.95), (0.0, 0.9999)].map(|(beta1, beta2): (f64, f64)| {
+            let op = NAdamUpdate {
+                beta1: beta1.into(),
+                beta2: beta2.into(),
+                eps: 1e-8.into(),
+                weight_decay: 0.1.into(),
+                momentum_decay: 0.004.into(),
+                decoupled: true,
+            };
+            let given = [tensor(&[0.01f32], &[]), tensor(&[step], &[]), x(), one(0.7)];
+            let v = tensor(&[0.5f32, 2.0, 0.25], &[3]);
+            let [lr, step, m, product] = given;
+            (OpRef::from(op), vec![x(), x(), lr, step, m, v, product])
+        })
+    });
+    check(cases.collect());
 }

@@ -7,7 +7,7 @@ use remat_cuda::driver::{
 
 /// Bytes between the beginnings of two tensors.
 const ROOM: usize = 1 << 20;
-const TENSORS: usize = 8;
+const TENSORS: usize = 16;
 
 /// The compiler, where `REMAT_CUDA_LIBRARIES` names the folder of its library.
 pub(crate) fn compiler() -> Option<Compiler> {
