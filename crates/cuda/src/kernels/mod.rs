@@ -4,8 +4,11 @@ pub mod elementwise;
 mod fold;
 mod functions;
 mod matmul;
+mod norm;
 pub mod plan;
 mod reduce;
+mod rows;
+mod softmax;
 pub mod walk;
 
 use remat_device::{Alignment, KernelSet};
@@ -28,7 +31,7 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, reduce::plan];
+const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, reduce::plan, softmax::plan, norm::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

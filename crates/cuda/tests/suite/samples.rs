@@ -17,7 +17,7 @@ use crate::rig::compiler;
 const SUMS: &[&str] = &["matmul", "matmul_wide", "fused_matmul"];
 
 /// Operators that have functions of f64 from the CPU's C library, whose bits are its own. In f64 they agree within its tolerance.
-const FUNCTIONS_OF_F64: &[&str] = &["log_sum_exp"];
+const FUNCTIONS_OF_F64: &[&str] = &["cross_entropy", "cross_entropy_grad", "log_sum_exp", "softmax", "softmax_grad"];
 
 /// Operators of which some or all samples run on the host.
 const ON_THE_HOST: &[&str] = &[];
@@ -67,7 +67,8 @@ impl Case {
     /// An operator on dense inputs. `None` where there is no kernel or the operator does not take them.
     pub(crate) fn dense(name: &'static str, op: OpRef, x: Vec<HostTensor>) -> Option<Case> {
         let want = eval_on_host(&*op, &x, &Pool::new(1)).ok()?;
-        let what = format!("{op:?} of {}", x.iter().map(|x| format!("{} {}", x.dtype(), x.shape())).collect::<String>());
+        let what =
+            format!("{op:?} of {}", x.iter().map(|x| format!("{} {}", x.dtype(), x.shape())).collect::<String>());
         let x: Vec<_> = x.into_iter().map(|t| (Layout::contiguous(t.shape().clone()), t)).collect();
         let plan = plan_of(&op, &x, &want)?;
         Some(Case { what, name, op, x, want, donated: None, plan })
