@@ -1,5 +1,6 @@
 //! The operators for which there are kernels, by family.
 
+mod batch_norm;
 pub mod elementwise;
 mod fold;
 mod functions;
@@ -31,7 +32,8 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] = &[elementwise::plan, matmul::plan, reduce::plan, softmax::plan, norm::plan];
+const FAMILIES: &[Family] =
+    &[elementwise::plan, matmul::plan, reduce::plan, softmax::plan, norm::plan, batch_norm::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

@@ -32,6 +32,13 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     }))
 }
 
+/// The types and functions of normalisations.
+pub(super) fn sources(dtype: DType) -> String {
+    // far above the squares that are no normal numbers
+    let least = if dtype == DType::F64 { "1e-290" } else { "1e-30" };
+    format!("{}constexpr double LEAST_SQUARE = {least};\n{}", vocabulary(dtype), include_str!("norm.cuh"))
+}
+
 /// A normalisation of rows of `n` elements, about their mean or not.
 struct Norm<'o, 'a> {
     o: &'o Operands<'a>,
@@ -53,10 +60,7 @@ impl<'o, 'a> Norm<'o, 'a> {
 
     fn builder(&self, name: &'static str) -> Builder {
         let mut b = Builder::new(name);
-        b.functions(&vocabulary(self.dtype));
-        let least = if self.dtype == DType::F64 { "1e-290" } else { "1e-30" };
-        b.functions(&format!("constexpr double LEAST_SQUARE = {least};\n"));
-        b.functions(include_str!("norm.cuh"));
+        b.functions(&sources(self.dtype));
         b.operands(self.o);
         b.u64("s", self.n);
         b

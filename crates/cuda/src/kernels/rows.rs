@@ -74,6 +74,11 @@ impl Team {
         Team { threads: THREADS.into(), sums, chunks: n.div_ceil(SPAN).next_power_of_two().min(most) }
     }
 
+    /// A block, with room for two sums.
+    pub(super) fn block() -> Team {
+        Team { threads: THREADS.into(), sums: 2, chunks: 1 }
+    }
+
     /// A kernel that runs `body` for each `row` below `rows`, with `room`, by a team; the template arguments of functions are
     /// those of their operands.
     pub(super) fn each(self, mut b: Builder, rows: u64, body: &str) -> Call {
