@@ -1,6 +1,7 @@
 //! The operators for which there are kernels, by family.
 
 mod attention;
+mod batch_norm;
 mod conv;
 mod create;
 mod ctc;
@@ -12,6 +13,7 @@ mod index;
 mod matmul;
 mod movement;
 mod nms;
+mod norm;
 mod optim;
 mod optim_norms;
 mod optim_rows;
@@ -23,10 +25,12 @@ mod random;
 mod recurrent;
 mod reduce;
 mod resample;
+mod rows;
 mod sample;
 mod scalars;
 mod scatter;
 mod shaped;
+mod softmax;
 mod sorting;
 pub mod walk;
 
@@ -74,6 +78,9 @@ const FAMILIES: &[Family] = &[
     nms::plan,
     recurrent::plan,
     reduce::plan,
+    softmax::plan,
+    norm::plan,
+    batch_norm::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.

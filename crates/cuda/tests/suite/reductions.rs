@@ -1,7 +1,11 @@
 //! Operators on inputs that are larger than their samples, where work is cut to parts.
 
+use remat_kernels::pool::Pool;
+use remat_ops::activation::{Softmax, SoftmaxGrad};
+use remat_ops::loss::{CrossEntropy, CrossEntropyGrad, Reduction};
+use remat_ops::norm::{BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad};
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
-use remat_ops::{OpDef, OpRef};
+use remat_ops::{OpDef, OpRef, eval_on_host};
 use remat_types::{DType, HostTensor, SmallVec};
 
 use crate::samples::{Case, agree};
@@ -59,6 +63,79 @@ fn reductions_in_parts_have_the_bits_of_the_cpu() {
                 ArgReduce { f: ArgReduceFn::Argmin, axis, keepdims: false },
                 vec![noise(shape, DType::F16)],
             );
+        }
+    }
+    agree(&cases);
+}
+
+/// Labels, some of which are 1.
+fn labels(n: usize, classes: usize) -> HostTensor {
+    HostTensor::from_slice(&(0..n).map(|i| (i * 7919 % classes) as i64).collect::<Vec<_>>(), [n]).expect("integers")
+}
+
+#[test]
+fn rows_of_every_length_have_the_bits_of_the_cpu() {
+    let mut cases = Vec::new();
+    for (rows, n) in [(3, 16), (50, 17), (40, 255), (2, 257), (5, 1000), (3, 1025), (2, 4100), (1, 9000)] {
+        for dtype in [DType::F32, DType::BF16] {
+            let x = || noise(&[rows, n], dtype);
+            let scale = || noise(&[n], dtype);
+            for log in [false, true] {
+                add(&mut cases, Softmax { axis: 1, log }, vec![x()]);
+                add(&mut cases, SoftmaxGrad { axis: 1, log }, vec![x(), x()]);
+            }
+            add(&mut cases, LayerNorm { axes: 1, eps: 1e-5.into() }, vec![x(), scale(), scale()]);
+            add(&mut cases, LayerNormGrad { axes: 1, eps: 1e-5.into() }, vec![x(), scale(), x()]);
+            add(&mut cases, RmsNorm { axes: 1, eps: 1e-5.into() }, vec![x(), scale()]);
+            add(&mut cases, RmsNormGrad { axes: 1, eps: 1e-5.into() }, vec![x(), scale(), x()]);
+            let (reduction, smoothing, ignore_index) = (Reduction::Mean, 0.1.into(), Some(1));
+            let each = CrossEntropy { reduction: Reduction::None, smoothing: 0.0.into(), ignore_index };
+            add(&mut cases, each, vec![x(), labels(rows, n)]);
+            add(&mut cases, CrossEntropy { reduction, smoothing, ignore_index }, vec![x(), labels(rows, n)]);
+            let op = CrossEntropyGrad { reduction, smoothing, ignore_index };
+            add(&mut cases, op, vec![x(), labels(rows, n), noise(&[], dtype)]);
+        }
+    }
+    agree(&cases);
+}
+
+#[test]
+fn many_rows_are_summed_in_blocks() {
+    let mut cases = Vec::new();
+    for rows in [33, 700, 1025] {
+        let x = || noise(&[rows, 19], DType::F32);
+        add(&mut cases, LayerNormGrad { axes: 1, eps: 1e-5.into() }, vec![x(), noise(&[19], DType::F32), x()]);
+        add(&mut cases, RmsNormGrad { axes: 1, eps: 1e-5.into() }, vec![x(), noise(&[19], DType::F32), x()]);
+        add(&mut cases, Softmax { axis: 0, log: true }, vec![x()]);
+    }
+    agree(&cases);
+}
+
+#[test]
+fn channels_of_batches_have_the_bits_of_the_cpu() {
+    let shapes: [&[usize]; 8] = [
+        &[3, 5],
+        &[1000, 6],
+        &[5, 3, 4, 7],
+        &[70, 2, 30],
+        &[4, 3, 23, 23],
+        &[2, 3, 40, 40],
+        &[3, 2, 1024],
+        &[1, 300, 3],
+    ];
+    let mut cases = Vec::new();
+    for shape in shapes {
+        for dtype in [DType::F32, DType::F16, DType::F64] {
+            let (x, scale) = (noise(shape, dtype), noise(&shape[1..2], dtype));
+            let op = BatchNorm { eps: 1e-5.into() };
+            let forward = vec![x.clone(), scale.clone(), scale.clone()];
+            let found = eval_on_host(&op, &forward, &Pool::new(1)).expect("a batch");
+            let [_, mean, var] = &found[..] else { panic!("three outputs") };
+            add(&mut cases, op, forward);
+            let backward = vec![x.clone(), scale.clone(), mean.clone(), var.clone(), x.clone()];
+            add(&mut cases, BatchNormGrad { eps: 1e-5.into() }, backward);
+            let given = vec![x, scale.clone(), scale, mean.clone(), var.clone()];
+            add(&mut cases, BatchNormInfer { eps: 1e-5.into() }, given);
         }
     }
     agree(&cases);

@@ -32,7 +32,7 @@ const SUMS: &[&str] = &[
 ];
 
 /// Operators that have functions of f64 from the CPU's C library, whose bits are its own. In f64 they agree within its tolerance.
-const FUNCTIONS_OF_F64: &[&str] = &["log_sum_exp"];
+const FUNCTIONS_OF_F64: &[&str] = &["cross_entropy", "cross_entropy_grad", "log_sum_exp", "softmax", "softmax_grad"];
 
 /// Operators of which some or all samples run on the host.
 const ON_THE_HOST: &[&str] = &[];
