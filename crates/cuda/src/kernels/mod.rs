@@ -6,6 +6,7 @@ pub mod elementwise;
 mod index;
 mod matmul;
 mod movement;
+mod nonzero;
 mod optim;
 mod optim_norms;
 mod optim_rows;
@@ -57,6 +58,7 @@ const FAMILIES: &[Family] = &[
     peaks::plan,
     resample::plan,
     sample::plan,
+    nonzero::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
