@@ -14,6 +14,7 @@ mod matmul;
 mod movement;
 mod nms;
 mod norm;
+mod nonzero;
 mod optim;
 mod optim_norms;
 mod optim_rows;
@@ -74,13 +75,7 @@ const FAMILIES: &[Family] = &[
     peaks::plan,
     resample::plan,
     sample::plan,
-    ctc::plan,
-    nms::plan,
-    recurrent::plan,
-    reduce::plan,
-    softmax::plan,
-    norm::plan,
-    batch_norm::plan,
+const FAMILIES: &[Family] = &[ctc::plan, nms::plan, recurrent::plan, reduce::plan, softmax::plan, norm::plan, batch_norm::plan, nonzero::plan];
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.

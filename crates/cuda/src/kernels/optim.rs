@@ -232,10 +232,11 @@ fn radam(op: &RAdamUpdate) -> Rule {
     }
 }
 
-/// What is left of a step once `RATES` has found its factors.
+/// What is left of a step once its factors are known.
 fn nadam(op: &NAdamUpdate) -> Rule {
     Rule {
         lr: 2,
+        step: Some(3),
         states: vec![("m", 4, 1), ("v", 5, 2)],
         numbers: numbers([("beta1", op.beta1), ("beta2", op.beta2), ("eps", op.eps), ("decay", op.weight_decay)]),
         reals: [
@@ -294,7 +295,7 @@ fn nadam_plan(op: &NAdamUpdate, o: &Operands<'_>) -> Plan {
         b.parameter(format!("double {name}"), Value::F64(v));
     }
     let body = "const i64 number = x3[0];\n\
-        if (number < 1) {\nfactors[0] = factors[1] = factors[2] = 0.0;\nrefuse(failure, 0, number);\nreturn;\n}\n\
+        if (number < 1) {\nrefuse(failure, 0, number);\nreturn;\n}\n\
         const double lr = (double)x2[0], step = (double)number;\n\
         const double now = beta1 * (1.0 - 0.5 * general_power(0.96, step * warm));\n\
         const double next = beta1 * (1.0 - 0.5 * general_power(0.96, (step + 1.0) * warm));\n\
@@ -340,20 +341,21 @@ impl Rule {
             b.parameter(format!("double {name}"), Value::F64(*value));
         }
         let mut text = format!("const double lr = (double)x{}[0];\n", self.lr);
+        if let Some(step) = self.step {
+            b.x(step, DType::I64);
+            b.failure();
+            text += &format!(
+                "const i64 number = x{step}[0];\n\
+                 if (number < 1) {{\nif (blockIdx.x == 0 && threadIdx.x == 0) refuse(failure, 0, number);\nreturn;\n}}\n"
+            );
+        }
         for (name, value) in &self.reals {
             text += &format!("const real {name} = (real)({value});\n");
         }
-        let Some(step) = self.step else { return text };
-        b.functions(include_str!("power.cuh"));
-        b.x(step, DType::I64);
-        b.failure();
-        text += &format!(
-            "const i64 number = x{step}[0];\n\
-             if (number < 1) {{\nif (blockIdx.x == 0 && threadIdx.x == 0) refuse(failure, 0, number);\nreturn;\n}}\n"
-        );
         if self.rates.is_empty() {
             return text;
         }
+        b.functions(include_str!("power.cuh"));
         text += &format!(
             "__shared__ real rates[{}];\nif (threadIdx.x == 0) {{\nconst double step = (double)number;\n{}",
             self.rates.len(),

@@ -294,7 +294,7 @@ impl<'a, 'o> Adafactor<'a, 'o> {
         b.build(grid(self.chunks(), THREADS), &body)
     }
 
-    /// The factors of the step and of the parameter. For an invalid step these keep it.
+    /// The factors of the step and of the parameter.
     fn factors(&self) -> Call {
         let mut b = self.builder("adafactor_factors");
         b.x(2, self.o.x[2].dtype);
@@ -308,9 +308,8 @@ impl<'a, 'o> Adafactor<'a, 'o> {
         let body = "double of_u, of_p;\ntotal_sums(chunks, parts, of_u, of_p);\nif (threadIdx.x != 0) return;\n\
                     const double lr = (double)x2[0], step = (double)x3[0];\n\
                     const double alpha = fmax(eps2, __dsqrt_rn(of_p / (double)n)) * fmin(lr, 1.0 / __dsqrt_rn(step));\n\
-                    const bool is_valid = x3[0] >= 1;\n\
-                    factors[0] = is_valid ? alpha / fmax(__dsqrt_rn(of_u / (double)n) / d, 1.0) : 0.0;\n\
-                    factors[1] = is_valid ? 1.0 - lr * decay : 1.0;\n";
+                    factors[0] = alpha / fmax(__dsqrt_rn(of_u / (double)n) / d, 1.0);\n\
+                    factors[1] = 1.0 - lr * decay;\n";
         b.build(grid(1, THREADS), body)
     }
 
@@ -320,9 +319,11 @@ impl<'a, 'o> Adafactor<'a, 'o> {
         b.y(0, self.dtype);
         doubles(&mut b, "factors", FACTORS);
         let moment = self.moment(&mut b);
+        b.x(3, DType::I64);
         let real = c_type(real_of(self.dtype));
         let body = format!(
-            "const {real} least = (real)least2, rate = (real)factors[0], keep = (real)factors[1];\n\
+            "if (x3[0] < 1) return;\n\
+             const {real} least = (real)least2, rate = (real)factors[0], keep = (real)factors[1];\n\
              const u64 end = n - (u64)blockIdx.x * {CHUNK} < {CHUNK} ? n : ((u64)blockIdx.x + 1) * {CHUNK};\n\
              for (u64 i = (u64)blockIdx.x * {CHUNK} + threadIdx.x; i < end; i += blockDim.x) {{\n{moment}\
              y0[i] = down(up(x0[i]) * keep - rate * (g / root(larger(v, least))));\n}}\n"

@@ -1,9 +1,10 @@
 //! Operators on more elements than samples have: lanes and indices that no block holds, and long draws.
 
-use remat_ops::index::{IndexPut, PutFn, Scatter, TakeGrad};
+use remat_ops::index::{IndexPut, NonZero, PutFn, Scatter, TakeGrad};
 use remat_ops::optim::{NAdamUpdate, SgdRowsUpdate};
 use remat_ops::order::{Cumulate, CumulateFn, OrderFn, OrderStatistic, Recurrence, Sort, TopK};
 use remat_ops::random::RandomPermutation;
+use remat_ops::vision::{Between, Beyond, SamplePointsGrad};
 use remat_ops::{OpRef, eval_on_host};
 use remat_types::HostTensor;
 
@@ -59,6 +60,9 @@ fn long_lanes_and_many_indices_are_put_in_order() {
     let statistic = |f| OpRef::from(OrderStatistic { f, k: 3777, axis: 1, keepdims: false });
     let rows = tensor(&mixed(9000, 70_000), &[9000]);
     let put = |f| OpRef::from(Scatter { f, axis: 0 });
+    let (gaps, odd) = (tensor(&mixed(9000, 3), &[90, 100]), mixed(3600, 1000));
+    let some = mixed(9000, 3).iter().filter(|v| **v != 0).count();
+    let points = tensor(&odd.iter().map(|v| *v as f32 / 80.0 - 1.0).collect::<Vec<_>>(), &[2, 900, 2]);
     let cases: Vec<(OpRef, Vec<HostTensor>)> = vec![
         (sort(1, false), vec![x()]),
         (sort(0, true), vec![floats(5000 * 2, &[5000, 2])]),
@@ -93,6 +97,18 @@ fn long_lanes_and_many_indices_are_put_in_order() {
             ],
         ),
         (RandomPermutation { n: 5000 }.into(), vec![tensor(&[3u64, 8], &[2])]),
+        (NonZero { size: some }.into(), vec![gaps]),
+        (
+            SamplePointsGrad {
+                between: Between::Linear,
+                beyond: Beyond::Edge,
+                orders: [].into_iter().collect(),
+                images: 2,
+                size: [9, 11].into_iter().collect(),
+            }
+            .into(),
+            vec![points, tensor(&[1i64, 0], &[2]), floats(2 * 3 * 900, &[2, 3, 900])],
+        ),
     ];
     check(cases);
 }
