@@ -13,8 +13,8 @@ mod index;
 mod matmul;
 mod movement;
 mod nms;
-mod norm;
 mod nonzero;
+mod norm;
 mod optim;
 mod optim_norms;
 mod optim_rows;
@@ -75,7 +75,14 @@ const FAMILIES: &[Family] = &[
     peaks::plan,
     resample::plan,
     sample::plan,
-const FAMILIES: &[Family] = &[ctc::plan, nms::plan, recurrent::plan, reduce::plan, softmax::plan, norm::plan, batch_norm::plan, nonzero::plan];
+    ctc::plan,
+    nms::plan,
+    recurrent::plan,
+    reduce::plan,
+    softmax::plan,
+    norm::plan,
+    batch_norm::plan,
+    nonzero::plan,
 ];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.

@@ -1,12 +1,14 @@
 //! The places of elements that are not 0: those of a tile are counted, tiles are summed, and each writes behind those
 //! before it.
 
+use std::sync::Arc;
+
 use remat_ops::Op;
 use remat_ops::index::NonZero;
 use remat_types::{DType, Error, ErrorKind, Result};
 
 use super::movement::bits_type;
-use super::plan::{Builder, Call, Operands, Plan, THREADS, Value, grid};
+use super::plan::{Builder, Call, Failure, Operands, Plan, THREADS, Value, grid};
 
 /// Elements of a tile: a thread has eight in a row.
 const TILE: u64 = 8 * THREADS as u64;
@@ -16,7 +18,7 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     let Some(op) = op.as_any().downcast_ref::<NonZero>() else { return Ok(None) };
     let n = o.shape(0).elems() as u64;
     let tiles = n.div_ceil(TILE);
-    let mut plan = Plan { workspace: 8 * tiles as usize, failure: Some(another_number), ..Plan::default() };
+    let mut plan = Plan { workspace: 8 * tiles as usize, failure: another_number(op.size), ..Plan::default() };
     if n > 0 {
         plan.calls.push(counts(o, n, tiles));
     }
@@ -27,9 +29,9 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     Ok(Some(plan))
 }
 
-fn another_number(op: &dyn Op, _: u64, found: i64) -> Error {
-    let size = op.as_any().downcast_ref::<NonZero>().map_or(0, |op| op.size);
-    Error::new(ErrorKind::Value, format!("{found} elements are not 0, and the size is {size}"))
+fn another_number(size: usize) -> Option<Failure> {
+    let text = move |found| format!("{found} elements are not 0, and the size is {size}");
+    Some(Arc::new(move |_, found| Error::new(ErrorKind::Value, text(found))))
 }
 
 /// A kernel with `is_some(i)`, `block_scan` and the tiles' counts.

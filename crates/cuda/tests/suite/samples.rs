@@ -34,8 +34,39 @@ const SUMS: &[&str] = &[
 /// Operators that have functions of f64 from the CPU's C library, whose bits are its own. In f64 they agree within its tolerance.
 const FUNCTIONS_OF_F64: &[&str] = &["cross_entropy", "cross_entropy_grad", "log_sum_exp", "softmax", "softmax_grad"];
 
-/// Operators of which some or all samples run on the host.
-const ON_THE_HOST: &[&str] = &[];
+/// Operators of which some or all samples run on the host: factorisations, Fourier transforms, collectives, and what takes functions
+/// of f64 from the CPU's library.
+const ON_THE_HOST: &[&str] = &[
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "binary",
+    "broadcast_from",
+    "cholesky",
+    "cumulate",
+    "eigh",
+    "fft",
+    "fused",
+    "fused_matmul",
+    "fused_reduce",
+    "gamma_sample",
+    "gather_shards",
+    "gather_to",
+    "irfft",
+    "normal",
+    "pinv",
+    "poisson_sample",
+    "qr",
+    "reduce_scatter",
+    "reduce_to",
+    "rfft",
+    "scatter_from",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "unary",
+];
 
 /// Kernels that are compiled in one go.
 const BATCH: usize = 200;
