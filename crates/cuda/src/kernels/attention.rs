@@ -181,7 +181,8 @@ impl<'a> Attend<'a> {
         let body = format!(
             "{SIZES}attend<{queries}, {keys}, {columns}>(a, q_of, k_of, v_of, mask_of, bias_of, blockIdx.x / tiles, \
              blockIdx.x % tiles * {}, blockIdx.y * {},\n\
-             [&](u64 image, u64 i, u64 head, u64 c, total sum) {{ y0[((image * tq + i) * heads + head) * dv + c] = {rounded}; }},\n\
+             [&](u64 image, u64 i, u64 head, u64 c, total sum) {{\n\
+             y0[((image * tq + i) * heads + head) * dv + c] = {rounded};\n}},\n\
              [&](u64 row, total sum) {{ y1[row] = sum; }});\n",
             16 * queries,
             16 * columns,
@@ -213,8 +214,8 @@ impl<'a> Attend<'a> {
             let mut b = self.gradient_builder(o, "total *deltas")?;
             b.u64("tiles", tiles);
             let body = format!(
-                "{SIZES}{SLOPES}query_gradient<{queries}, {keys}, {columns}>(a, q_of, k_of, v_of, dy_of, mask_of, bias_of, lse, \
-                 deltas, blockIdx.x / tiles, blockIdx.x % tiles * {}, blockIdx.y * {},\n{});\n",
+                "{SIZES}{SLOPES}query_gradient<{queries}, {keys}, {columns}>(a, q_of, k_of, v_of, dy_of, mask_of, \
+                 bias_of, lse, deltas, blockIdx.x / tiles, blockIdx.x % tiles * {}, blockIdx.y * {},\n{});\n",
                 16 * queries,
                 16 * columns,
                 write(0, "tq", "heads", "d"),
@@ -227,8 +228,8 @@ impl<'a> Attend<'a> {
             b.u64("heads_kv", self.heads_kv);
             let body = format!(
                 "{SIZES}{SLOPES}const u64 pair = blockIdx.x / tiles;\n\
-                 key_gradient<{queries}, {keys}, {key_columns}>(a, q_of, k_of, v_of, dy_of, mask_of, bias_of, lse, deltas, \
-                 pair / heads_kv, pair % heads_kv, blockIdx.x % tiles * {}, blockIdx.y * {},\n{},\n{});\n",
+                 key_gradient<{queries}, {keys}, {key_columns}>(a, q_of, k_of, v_of, dy_of, mask_of, bias_of, lse, \
+                 deltas, pair / heads_kv, pair % heads_kv, blockIdx.x % tiles * {}, blockIdx.y * {},\n{},\n{});\n",
                 16 * keys,
                 16 * key_columns,
                 write(1, "tk", "heads_kv", "d"),
@@ -253,7 +254,8 @@ impl<'a> Attend<'a> {
 }
 
 /// Statements before every kernel's call.
-const SIZES: &str = "const Sizes a = {heads, group, tq, tk, d, dv, low, high, scale, cap, inverse_cap, below, kept, key, key_step};\n\
+const SIZES: &str = "const Sizes a = {heads, group, tq, tk, d, dv, low, high, scale, cap, inverse_cap, below, kept, \
+                     key, key_step};\n\
                      const Heads q_of = {q + q_at, q_n, q_t, q_h, q_d}, k_of = {k + k_at, k_n, k_t, k_h, k_d};\n\
                      const Heads v_of = {v + v_at, v_n, v_t, v_h, v_d};\n\
                      const Pairs<u8> mask_of = {mask, mask_n, mask_h, mask_i, mask_j};\n\

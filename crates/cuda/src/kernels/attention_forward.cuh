@@ -1,9 +1,9 @@
-// The forward pass with a running maximum (Milakov and Gimelshein, 2018; Dao et al., 2022). A block has the queries of a tile of
-// one head, and 16 C columns of the values.
+// The forward pass with a running maximum (Milakov and Gimelshein, 2018; Dao et al., 2022). A block has the queries of
+// a tile of one head, and 16 C columns of the values.
 template <int QT, int KT, int C, typename Write, typename WriteSum>
-__device__ __forceinline__ void attend(const Sizes &a, const Heads &q, const Heads &k, const Heads &v, const Pairs<u8> &mask,
-                                       const Pairs<element> &bias, u64 pair, u64 q0, u64 from, Write write,
-                                       WriteSum write_sum) {
+__device__ __forceinline__ void attend(const Sizes &a, const Heads &q, const Heads &k, const Heads &v,
+                                       const Pairs<u8> &mask, const Pairs<element> &bias, u64 pair, u64 q0, u64 from,
+                                       Write write, WriteSum write_sum) {
     __shared__ total tile[16 * QT][16 * KT + 1];
     const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const u64 image = pair / a.heads, head = pair % a.heads, kv = head / a.group;
@@ -61,6 +61,7 @@ __device__ __forceinline__ void attend(const Sizes &a, const Heads &q, const Hea
 #pragma unroll
         for (int c = 0; c < C; ++c)
             if (from + tx + 16 * c < a.dv) write(image, query, head, from + tx + 16 * c, sums[t][c] * share);
-        if (tx == 0 && from == 0) write_sum(pair * a.tq + query, (most[t] == -infinite() ? 0 : most[t]) + logarithm(sum));
+        const total base = most[t] == -infinite() ? (total)0 : most[t];
+        if (tx == 0 && from == 0) write_sum(pair * a.tq + query, base + logarithm(sum));
     }
 }

@@ -1,4 +1,5 @@
-//! Maxima and averages over windows of planes, and their gradients. Gradients gather, so that each element has one writer.
+//! Maxima and averages over windows of planes, and their gradients. Gradients gather, so that each element has one
+//! writer.
 
 use remat_ops::Op;
 use remat_ops::pooling::{AvgPool2d, AvgPool2dGrad, GatherByArgmax, MaxPool2d, MaxPool2dGrad, Windows};
@@ -9,7 +10,8 @@ use super::plan::{Builder, Call, Operands, Plan, Value};
 use crate::driver::Grid;
 use crate::source::{c_type, cast};
 
-/// Longest side and stride of windows whose elements are summed as they are, as the CPU has it; others are summed in f64.
+/// Longest side and stride of windows whose elements are summed as they are, as the CPU has it; others are summed in
+/// f64.
 const MAX_SIDE: usize = 64;
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -114,8 +116,10 @@ impl Axis {
 }
 
 /// Statements that make the axes, and take window `i` apart.
-const AXES: &str = "const Axis h = {(index)h_size, (index)h_out, (index)h_kernel, (index)h_stride, (index)h_before, (index)h_after};\n\
-                    const Axis w = {(index)w_size, (index)w_out, (index)w_kernel, (index)w_stride, (index)w_before, (index)w_after};\n";
+const AXES: &str = "const Axis h = {(index)h_size, (index)h_out, (index)h_kernel, (index)h_stride, (index)h_before, \
+                    (index)h_after};\n\
+                    const Axis w = {(index)w_size, (index)w_out, (index)w_kernel, (index)w_stride, (index)w_before, \
+                    (index)w_after};\n";
 const WINDOW: &str = "const index plane = (index)i / (h.out * w.out), at = (index)i % (h.out * w.out);\n\
                       const index row = at / w.out, column = at % w.out;\n";
 const ELEMENT: &str = "const index plane = (index)i / (h.size * w.size), at = (index)i % (h.size * w.size);\n\
@@ -206,7 +210,8 @@ fn max_grad(p: &Planes, o: &Operands<'_>) -> Plan {
     let body = format!(
         "{AXES}{ELEMENT}const index bottom = h.past(row), right = w.past(column);\nelement dx = {zero};\n\
          for (index r = h.first(row); r < bottom; ++r)\nfor (index c = w.first(column); c < right; ++c) {{\n\
-         const index window = (plane * h.out + r) * w.out + c;\nif (places[window] == at) dx = {sum};\n}}\ny0[i] = dx;\n"
+         const index window = (plane * h.out + r) * w.out + c;\nif (places[window] == at) dx = {sum};\n}}\n\
+         y0[i] = dx;\n"
     );
     calls.extend(b.each(o.elems(0), &body));
     let workspace = windows as usize * if index == "u32" { 4 } else { 8 };
@@ -233,7 +238,8 @@ fn average(p: &Planes, counts_padding: bool, o: &Operands<'_>) -> Option<Call> {
     let mean = cast(DType::F64, dtype, "(n_of == 0 ? 0.0 : sum / (double)n_of)");
     if !p.has_long_rows() {
         let body = format!(
-            "{AXES}{WINDOW}{divisor}{x}const double sum = wide_window_sum(h, w, x, row, column, 0, 0);\ny0[i] = {mean};\n"
+            "{AXES}{WINDOW}{divisor}{x}const double sum = wide_window_sum(h, w, x, row, column, 0, 0);\n\
+             y0[i] = {mean};\n"
         );
         return b.each(o.elems(0), &body);
     }

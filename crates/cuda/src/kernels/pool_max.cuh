@@ -1,5 +1,5 @@
-// Maxima: `beats(a, b)` is true if `a` takes the place of the maximum so far, `lowest` is the maximum of nothing. They stand
-// behind pool.cuh.
+// Maxima: `beats(a, b)` is true if `a` takes the place of the maximum so far, `lowest` is the maximum of nothing. They
+// stand behind pool.cuh.
 
 struct Maximum {
     element value;

@@ -55,6 +55,10 @@ fn convolutions_of_groups_and_many_places() {
         ([3, 20], 1, [21, 19], [5, 5], [2, 3], [2, 2], [1, 1]),
         ([70, 68], 1, [6, 5], [1, 1], [1, 1], [0, 0], [1, 1]),
         ([2, 3], 1, [40, 40], [3, 3], [1, 1], [1, 1], [1, 1]),
+        ([3, 8], 1, [33, 17], [16, 16], [16, 16], [0, 0], [1, 1]),
+        ([4, 6], 2, [23, 14], [3, 2], [4, 6], [3, 1], [6, 4]),
+        ([2, 4], 2, [23, 14], [3, 2], [4, 6], [3, 1], [6, 4]),
+        ([2, 3], 1, [3, 5], [2, 2], [7, 9], [1, 1], [1, 1]),
     ];
     for ([c, k], groups, [h, w], kernel, stride, padding, dilation) in forms {
         let taps = ConvParams { stride, padding: padding.into(), dilation, groups };
@@ -161,7 +165,7 @@ fn classification_of_long_targets() {
     let labels: Vec<i64> = (0..n * most).map(|i| (i * i % 3 + i / 7 % 3) as i64).collect();
     for dtype in [DType::F32, DType::F64] {
         let logs: Vec<f64> = noise(&[steps, n, classes], 1, dtype).to_f64_vec().iter().map(|v| v * 0.5 - 1.6).collect();
-        let x = vec![
+        let x = [
             HostTensor::from_f64_slice(&logs, dtype, [steps, n, classes]).expect("a float"),
             of(&labels, &[n, most]),
             of(&[290i32, 17, 280], &[n]),
