@@ -116,6 +116,8 @@ fn attention_of_wide_heads_and_few_queries() {
     let forms = [
         (plain(), [1, 1, 2], [3, 150], [20, 140]),
         (plain(), [1, 1, 1], [70, 66], [150, 33]),
+        (plain(), [1, 1, 2], [1, 1100], [9, 20]),
+        (Attention { causal: true, offset: 500, left: Some(300), ..plain() }, [1, 1, 1], [70, 700], [5, 3]),
         (Attention { causal: true, offset: 5, ..plain() }, [2, 2, 2], [67, 72], [16, 8]),
         (Attention { left: Some(9), right: Some(2), cap: 0.7.into(), ..plain() }, [1, 1, 3], [90, 80], [7, 20]),
         (Attention { dropout: 0.3.into(), causal: true, ..plain() }, [2, 1, 2], [70, 130], [8, 9]),
