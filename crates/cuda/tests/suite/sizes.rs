@@ -35,6 +35,14 @@ fn case<O: OpDef>(op: O, x: Vec<HostTensor>) -> Case {
     Case::of(O::NAME, op.into(), x)
 }
 
+/// Few values, so that windows have equal ones; zeros of both signs, infinities and NaN among them.
+fn ties(shape: &[usize], dtype: DType) -> HostTensor {
+    let some = [0.0, -0.0, 1.5, 1.5, -2.0, f64::NEG_INFINITY, 1.25, f64::NAN];
+    let one = |(i, v): (usize, f64)| some[if i % 211 == 200 { 7 } else { (v.abs() * 6.99) as usize }];
+    let v: Vec<f64> = noise(shape, 9, DType::F64).to_f64_vec().into_iter().enumerate().map(one).collect();
+    HostTensor::from_f64_slice(&v, dtype, shape).expect("a float")
+}
+
 /// All cases agree, or none of them is run for want of a compiler.
 fn agree(cases: Vec<Case>) {
     let Some(compiler) = compiler() else { return };
@@ -99,6 +107,9 @@ fn windows_of_many_sizes() {
             cases.push(max);
             cases.push(case(MaxPool2dGrad { windows }, vec![x.clone(), dy.clone()]));
             cases.push(case(GatherByArgmax { windows }, vec![x.clone(), noise(&[2, 3, h, w], 3, dtype)]));
+            let equal = ties(&[2, 3, h, w], dtype);
+            cases.push(case(MaxPool2d { windows }, vec![equal.clone()]));
+            cases.push(case(MaxPool2dGrad { windows }, vec![equal.clone(), dy.clone()]));
             for count_include_pad in [false, true] {
                 cases.push(case(AvgPool2d { windows, count_include_pad }, vec![x.clone()]));
                 let grad = AvgPool2dGrad { windows, count_include_pad, size: [h, w] };
