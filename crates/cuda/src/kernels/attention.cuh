@@ -1,8 +1,9 @@
-// Attention in tiles of queries and keys. `element`, `total` and `wide` as for products; `exponential`, `logarithm` and `tangent`
-// are functions of totals. HAS_MASK, HAS_BIAS, HAS_CAP and DROPS say what happens to scores. It stands behind matmul.cuh.
+// Attention in tiles of queries and keys. `element`, `total` and `wide` as for products; `exponential`, `logarithm` and
+// `tangent` are functions of totals. HAS_MASK, HAS_BIAS, HAS_CAP and DROPS say what happens to scores. It stands behind
+// matmul.cuh.
 //
-// A block has 256 threads: thread (ty, tx) has T rows of a tile side by side from `ty` T on, and every 16th of its columns from
-// `tx` on. So a row of a tile belongs to half a warp.
+// A block has 256 threads: thread (ty, tx) has T rows of a tile side by side from `ty` T on, and every 16th of its
+// columns from `tx` on. So a row of a tile belongs to half a warp.
 
 // Rows of one head, times a factor.
 struct Rows {
@@ -128,11 +129,11 @@ __device__ __forceinline__ void dots(const Rows &a, u64 a0, u64 a_end, const Row
     }
 }
 
-// sums[r][c] += the sum over `j` of tile[r][j] times element `from` + c of row `j` of a tile of `b`. No thread may still read what
-// was in the tile; other threads' rows of it are seen after the first barrier here.
+// sums[r][c] += the sum over `j` of tile[r][j] times element `from` + c of row `j` of a tile of `b`. No thread may
+// still read what was in the tile; other threads' rows of it are seen after the first barrier here.
 template <int RT, int CT, int C>
-__device__ __forceinline__ void add_rows(const total (&tile)[16 * RT][16 * CT + 1], const Rows &b, u64 b0, u64 b_end, u64 from,
-                                         u64 width, total (&sums)[RT][C]) {
+__device__ __forceinline__ void add_rows(const total (&tile)[16 * RT][16 * CT + 1], const Rows &b, u64 b0, u64 b_end,
+                                         u64 from, u64 width, total (&sums)[RT][C]) {
     __shared__ total part[16][16 * C];
     const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     for (unsigned j0 = 0; j0 < 16 * CT && b0 + j0 < b_end; j0 += 16) {
@@ -175,9 +176,10 @@ __device__ __forceinline__ total row_greatest(total x) {
     return x;
 }
 
-// A product of query and key becomes a score: minus infinity where the key is hidden. `slope` is the derivative of the cap.
-__device__ __forceinline__ total score_of(const Sizes &a, const Pairs<u8> &mask, const Pairs<element> &bias, u64 image, u64 head,
-                                          u64 query, u64 key, total s, total &slope) {
+// A product of query and key becomes a score: minus infinity where the key is hidden. `slope` is the derivative of the
+// cap.
+__device__ __forceinline__ total score_of(const Sizes &a, const Pairs<u8> &mask, const Pairs<element> &bias, u64 image,
+                                          u64 head, u64 query, u64 key, total s, total &slope) {
     slope = 1;
     const i64 behind = (i64)key - (i64)query;
     if (query >= a.tq || key >= a.tk || behind < a.low || behind >= a.high) return -infinite();

@@ -17,6 +17,9 @@ const THREADS: u32 = 256;
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// The most columns of values or keys that a block sums.
 const MOST_COLUMNS: u64 = 128;
+/// Blocks that keep a device busy, and the least keys of a run where there are fewer.
+const BUSY_BLOCKS: u64 = 256;
+const PART_KEYS: u64 = 256;
 /// No bound of the keys that a query sees; far from overflow in sums with places.
 const UNBOUNDED: i64 = 1 << 62;
 
@@ -164,29 +167,77 @@ impl<'a> Attend<'a> {
         b.i64("key_step", self.key.map_or(0, |i| self.x[i].layout.strides()[0] as i64));
     }
 
+    /// Runs of keys that blocks share out, and the keys of each: several where there would be few blocks.
+    fn parts(&self, blocks: u64) -> (u64, u64) {
+        let parts = (BUSY_BLOCKS / blocks.max(1)).min(self.tk / PART_KEYS).max(1);
+        let each = self.tk.div_ceil(parts).next_multiple_of(64).max(1);
+        (self.tk.div_ceil(each).max(1), each)
+    }
+
     fn forward(&self, o: &Operands<'_>) -> Result<Option<Plan>> {
-        let (dtype, sum) = (o.y[0].0, o.y[1].0);
         let [queries, keys] = self.tile;
         let (columns, runs) = self.columns(self.dv);
         let (tiles, pairs) = (self.tq.div_ceil(16 * queries), self.n * self.heads);
-        let Some(grid) = grid(tiles, pairs, runs) else { return Ok(None) };
+        let (parts, part) = self.parts(tiles.saturating_mul(pairs).saturating_mul(runs));
+        let Some(grid) = grid(tiles * parts, pairs, runs) else { return Ok(None) };
         if tiles * pairs == 0 {
             return Ok(Some(Plan::default()));
         }
         let mut b = self.builder("attention", include_str!("attention_forward.cuh"))?;
-        b.y(0, dtype);
-        b.y(1, sum);
-        b.u64("tiles", tiles);
-        let rounded = cast(sum, dtype, "sum");
+        let rows = self.outputs(o, parts, &mut b);
+        for (name, value) in [("tiles", tiles), ("parts", parts), ("part", part), ("rows", rows)] {
+            b.u64(name, value);
+        }
+        let y = "((image * tq + i) * heads + head) * dv + c";
+        let rounded = cast(o.y[1].0, o.y[0].0, "sum");
+        let (write, write_sum) = if parts == 1 {
+            (format!("y0[{y}] = {rounded};"), "y1[row] = log_total(most, sum);")
+        } else {
+            let at = "(run * rows + (image * heads + head) * tq + i) * dv + c";
+            (format!("sums[{at}] = sum;"), "mosts[run * rows + row] = most;\nweights[run * rows + row] = sum;")
+        };
         let body = format!(
-            "{SIZES}attend<{queries}, {keys}, {columns}>(a, q_of, k_of, v_of, mask_of, bias_of, blockIdx.x / tiles, \
-             blockIdx.x % tiles * {}, blockIdx.y * {},\n\
-             [&](u64 image, u64 i, u64 head, u64 c, total sum) {{ y0[((image * tq + i) * heads + head) * dv + c] = {rounded}; }},\n\
-             [&](u64 row, total sum) {{ y1[row] = sum; }});\n",
+            "{SIZES}const u64 run = blockIdx.x % parts, tile = blockIdx.x / parts;\n\
+             attend<{queries}, {keys}, {columns}, {}>(a, q_of, k_of, v_of, mask_of, bias_of, tile / tiles, \
+             tile % tiles * {}, run * part, run * part + part, blockIdx.y * {},\n\
+             [&](u64 image, u64 i, u64 head, u64 c, total sum) {{\n{write}\n}},\n\
+             [&](u64 row, total most, total sum) {{\n{write_sum}\n}});\n",
+            parts > 1,
             16 * queries,
             16 * columns,
         );
-        Ok(Some(b.build(grid, &body).into()))
+        let mut calls: SmallVec<[Call; 2]> = SmallVec::new();
+        calls.push(b.build(grid, &body));
+        if parts == 1 {
+            return Ok(Some(Plan { calls, ..Plan::default() }));
+        }
+        let mut b = self.builder("attention_parts", include_str!("attention_forward.cuh"))?;
+        self.outputs(o, parts, &mut b);
+        let columns = self.dv.max(1);
+        for (name, value) in [("parts", parts), ("rows", rows), ("columns", columns)] {
+            b.u64(name, value);
+        }
+        let body = format!(
+            "const u64 row = i / columns, c = i % columns, head = row / tq % heads, image = row / tq / heads;\n\
+             total sum, lse;\nadd_parts(parts, rows, dv, sums, mosts, weights, row, c, sum, lse);\n\
+             if (c == 0) y1[row] = lse;\n\
+             if (c < dv) y0[((image * tq + row % tq) * heads + head) * dv + c] = {rounded};\n"
+        );
+        calls.extend(b.each(rows * columns, &body));
+        let workspace = (parts * rows * (self.dv + 2)) as usize * o.y[1].0.size_bytes();
+        Ok(Some(Plan { calls, workspace, ..Plan::default() }))
+    }
+
+    /// Declares the outputs, and the sums, greatest scores and weights of parts. The number of rows.
+    fn outputs(&self, o: &Operands<'_>, parts: u64, b: &mut Builder) -> u64 {
+        let (rows, size) = (self.n * self.heads * self.tq, o.y[1].0.size_bytes() as u64);
+        b.y(0, o.y[0].0);
+        b.y(1, o.y[1].0);
+        let places = [("sums", 0), ("mosts", self.dv), ("weights", self.dv + 1)];
+        for (name, at) in places.into_iter().filter(|_| parts > 1) {
+            b.parameter(format!("total *{name}"), Value::Workspace((parts * rows * at * size) as usize));
+        }
+        rows
     }
 
     /// The gradient for queries, which leaves the sums of `p dp`, and then that for keys and values.
@@ -213,8 +264,8 @@ impl<'a> Attend<'a> {
             let mut b = self.gradient_builder(o, "total *deltas")?;
             b.u64("tiles", tiles);
             let body = format!(
-                "{SIZES}{SLOPES}query_gradient<{queries}, {keys}, {columns}>(a, q_of, k_of, v_of, dy_of, mask_of, bias_of, lse, \
-                 deltas, blockIdx.x / tiles, blockIdx.x % tiles * {}, blockIdx.y * {},\n{});\n",
+                "{SIZES}{SLOPES}query_gradient<{queries}, {keys}, {columns}>(a, q_of, k_of, v_of, dy_of, mask_of, \
+                 bias_of, lse, deltas, blockIdx.x / tiles, blockIdx.x % tiles * {}, blockIdx.y * {},\n{});\n",
                 16 * queries,
                 16 * columns,
                 write(0, "tq", "heads", "d"),
@@ -227,8 +278,8 @@ impl<'a> Attend<'a> {
             b.u64("heads_kv", self.heads_kv);
             let body = format!(
                 "{SIZES}{SLOPES}const u64 pair = blockIdx.x / tiles;\n\
-                 key_gradient<{queries}, {keys}, {key_columns}>(a, q_of, k_of, v_of, dy_of, mask_of, bias_of, lse, deltas, \
-                 pair / heads_kv, pair % heads_kv, blockIdx.x % tiles * {}, blockIdx.y * {},\n{},\n{});\n",
+                 key_gradient<{queries}, {keys}, {key_columns}>(a, q_of, k_of, v_of, dy_of, mask_of, bias_of, lse, \
+                 deltas, pair / heads_kv, pair % heads_kv, blockIdx.x % tiles * {}, blockIdx.y * {},\n{},\n{});\n",
                 16 * keys,
                 16 * key_columns,
                 write(1, "tk", "heads_kv", "d"),
@@ -253,7 +304,8 @@ impl<'a> Attend<'a> {
 }
 
 /// Statements before every kernel's call.
-const SIZES: &str = "const Sizes a = {heads, group, tq, tk, d, dv, low, high, scale, cap, inverse_cap, below, kept, key, key_step};\n\
+const SIZES: &str = "const Sizes a = {heads, group, tq, tk, d, dv, low, high, scale, cap, inverse_cap, below, kept, \
+                     key, key_step};\n\
                      const Heads q_of = {q + q_at, q_n, q_t, q_h, q_d}, k_of = {k + k_at, k_n, k_t, k_h, k_d};\n\
                      const Heads v_of = {v + v_at, v_n, v_t, v_h, v_d};\n\
                      const Pairs<u8> mask_of = {mask, mask_n, mask_h, mask_i, mask_j};\n\

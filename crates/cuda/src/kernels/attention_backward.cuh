@@ -1,16 +1,20 @@
-// The backward pass. Probabilities are made again from the logarithms of the sums, and each gradient is summed by one block.
+// The backward pass. Probabilities are made again from the logarithms of the sums, and each gradient is summed by one
+// block.
 
-// A pair's probability, its gradient `dp` with what dropout makes of both, and the slope of its cap. 0 where the key is hidden.
+// A pair's probability, its gradient `dp` with what dropout makes of both, and the slope of its cap. 0 where the key is
+// hidden.
 struct Pair {
     total p, kept, dp, slope;
     bool is_seen;
 
     // The gradient of the product of query and key, where the sum of p dp is known.
-    __device__ __forceinline__ total gradient(total delta) const { return is_seen ? p * (dp - delta) * slope : (total)0; }
+    __device__ __forceinline__ total gradient(total delta) const {
+        return is_seen ? p * (dp - delta) * slope : (total)0;
+    }
 };
 
-__device__ __forceinline__ Pair pair_of(const Sizes &a, const Pairs<u8> &mask, const Pairs<element> &bias, Draw &draw, u64 pair,
-                                        u64 query, u64 key, total s, total dp, total lse) {
+__device__ __forceinline__ Pair pair_of(const Sizes &a, const Pairs<u8> &mask, const Pairs<element> &bias, Draw &draw,
+                                        u64 pair, u64 query, u64 key, total s, total dp, total lse) {
     Pair x;
     s = score_of(a, mask, bias, pair / a.heads, pair % a.heads, query, key, s, x.slope);
     // also where dp is not finite, and no probability of 0 makes it 0
@@ -28,9 +32,10 @@ __device__ __forceinline__ Pair pair_of(const Sizes &a, const Pairs<u8> &mask, c
 
 // The gradient of a tile of queries of one head, 16 C columns of it, and the sums of p dp, from column 0 only.
 template <int QT, int KT, int C, typename Write>
-__device__ __forceinline__ void query_gradient(const Sizes &a, const Heads &q, const Heads &k, const Heads &v, const Heads &dy,
-                                               const Pairs<u8> &mask, const Pairs<element> &bias, const total *lse,
-                                               total *deltas, u64 pair, u64 q0, u64 from, Write write) {
+__device__ __forceinline__ void query_gradient(const Sizes &a, const Heads &q, const Heads &k, const Heads &v,
+                                               const Heads &dy, const Pairs<u8> &mask, const Pairs<element> &bias,
+                                               const total *lse, total *deltas, u64 pair, u64 q0, u64 from,
+                                               Write write) {
     __shared__ total tile[16 * QT][16 * KT + 1];
     const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const u64 image = pair / a.heads, head = pair % a.heads, kv = head / a.group;
@@ -56,8 +61,8 @@ __device__ __forceinline__ void query_gradient(const Sizes &a, const Heads &q, c
             for (int u = 0; u < KT; ++u)
 #pragma unroll
                 for (int t = 0; t < QT; ++t) {
-                    const Pair x = pair_of(a, mask, bias, draw, pair, q0 + ty * QT + t, k0 + tx + 16 * u, s[t][u], dp[t][u],
-                                           logs[t]);
+                    const u64 query = q0 + ty * QT + t, key = k0 + tx + 16 * u;
+                    const Pair x = pair_of(a, mask, bias, draw, pair, query, key, s[t][u], dp[t][u], logs[t]);
                     if (is_second)
                         tile[ty * QT + t][tx + 16 * u] = x.gradient(delta[t]);
                     else
@@ -79,12 +84,13 @@ __device__ __forceinline__ void query_gradient(const Sizes &a, const Heads &q, c
     }
 }
 
-// The gradients of a tile of keys and values of one head, 16 C columns of each, over all heads of queries that share it in order.
+// The gradients of a tile of keys and values of one head, 16 C columns of each, over all heads of queries that share it
+// in order.
 template <int QT, int KT, int C, typename WriteKey, typename WriteValue>
-__device__ __forceinline__ void key_gradient(const Sizes &a, const Heads &q, const Heads &k, const Heads &v, const Heads &dy,
-                                             const Pairs<u8> &mask, const Pairs<element> &bias, const total *lse,
-                                             const total *deltas, u64 image, u64 kv, u64 k0, u64 from, WriteKey write_key,
-                                             WriteValue write_value) {
+__device__ __forceinline__ void key_gradient(const Sizes &a, const Heads &q, const Heads &k, const Heads &v,
+                                             const Heads &dy, const Pairs<u8> &mask, const Pairs<element> &bias,
+                                             const total *lse, const total *deltas, u64 image, u64 kv, u64 k0, u64 from,
+                                             WriteKey write_key, WriteValue write_value) {
     __shared__ total tile[16 * KT][16 * QT + 1];
     const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const u64 k_end = k0 + 16 * KT < a.tk ? k0 + 16 * KT : a.tk;

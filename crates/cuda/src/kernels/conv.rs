@@ -37,8 +37,10 @@ struct Product {
     m: u64,
     n: u64,
     k: u64,
-    /// Parts of the sum, and the products of each but the last.
+    /// Products for each group: parts of the sum of a weight's gradient, or the phases of an input's under the stride,
+    /// of which `n` and `k` are the most.
     parts: u64,
+    /// Products of each part but the last.
     part: u64,
 }
 
@@ -79,8 +81,18 @@ fn builder(g: &Geometry, o: &Operands<'_>) -> Builder {
     let (index, offset) = if most < 1 << 30 { ("u32", "i32") } else { ("u64", "i64") };
     b.functions(&format!("typedef {index} index;\ntypedef {offset} offset;\n"));
     // known to the compiler, which makes multiplications of divisions by them
-    let constants = [("R", g.r), ("S", g.s), ("SH", g.stride[0]), ("SW", g.stride[1])];
-    for (name, value) in constants.into_iter().chain([("DH", g.dilation[0]), ("DW", g.dilation[1])]) {
+    let steps = [0, 1].map(|axis| g.stride[axis] / common_divisor(g.stride[axis], g.dilation[axis]));
+    let constants = [
+        ("R", g.r),
+        ("S", g.s),
+        ("SH", g.stride[0]),
+        ("SW", g.stride[1]),
+        ("DH", g.dilation[0]),
+        ("DW", g.dilation[1]),
+        ("ROW_STEP", steps[0]),
+        ("COLUMN_STEP", steps[1]),
+    ];
+    for (name, value) in constants {
         b.functions(&format!("constexpr index {name} = {value};\n"));
     }
     b.functions(include_str!("conv.cuh"));
@@ -92,12 +104,17 @@ fn builder(g: &Geometry, o: &Operands<'_>) -> Builder {
 }
 
 /// The start of every kernel's body.
-const SIZES: &str = "const Geometry g = {(index)c, (index)h, (index)w, (index)k, (index)oh, (index)ow, (index)gc, (index)gk, \
-                     (index)top, (index)left};\n";
+const SIZES: &str = "const Geometry g = {(index)c, (index)h, (index)w, (index)k, (index)oh, (index)ow, (index)gc, \
+                     (index)gk, (index)top, (index)left};\n";
 
 fn sizes(g: &Geometry) -> [u64; 10] {
     let [top, left] = g.pad.begin;
     [g.c, g.h, g.w, g.k, g.oh, g.ow, g.c / g.groups, g.k / g.groups, top, left].map(|v| v as u64)
+}
+
+/// The greatest number that divides both, which are not 0.
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 fn grid(blocks: [u64; 3]) -> Grid {
@@ -107,13 +124,17 @@ fn grid(blocks: [u64; 3]) -> Grid {
 impl Product {
     fn new(pass: Pass, g: Geometry) -> Product {
         let (taps, gc, gk) = ((g.r * g.s) as u64, (g.c / g.groups) as u64, (g.k / g.groups) as u64);
-        let (images, places, inputs) = (g.n as u64, (g.oh * g.ow) as u64, (g.h * g.w) as u64);
+        let (images, places) = (g.n as u64, (g.oh * g.ow) as u64);
+        let phase = (g.h.div_ceil(g.stride[0]) * g.w.div_ceil(g.stride[1])) as u64;
         let (m, n, k) = match pass {
             Pass::Forward => (gk, images * places, gc * taps),
-            Pass::InputGrad => (gc, images * inputs, gk * taps),
+            Pass::InputGrad => (gc, images * phase, gk * taps),
             Pass::WeightGrad => (gk, gc * taps, images * places),
         };
         let mut product = Product { pass, g, m, n, k, parts: 1, part: k };
+        if pass == Pass::InputGrad {
+            product.parts = (g.stride[0].min(g.h) * g.stride[1].min(g.w)) as u64;
+        }
         if pass == Pass::WeightGrad {
             let [columns, rows] = product.tiles();
             let blocks = columns.saturating_mul(rows).saturating_mul(g.groups as u64);
@@ -133,25 +154,30 @@ impl Product {
         [self.n, self.m].map(|extent| extent.div_ceil(16 * self.side()))
     }
 
-    /// Statements before the product that define its factors `a` and `b` for a group, and the element of a sum.
+    /// Statements before the product, that define its factors `a` and `b` for a slice of a group, `count` columns, and
+    /// where its sums begin and end; and the element of a sum.
     fn factors(&self) -> (&'static str, &'static str) {
         match self.pass {
             Pass::Forward => (
-                "const StridedFactor a = {x1 + group * g.gk * g.gc * (R * S), (i64)g.gc * (R * S), 1};\n\
+                "const u64 count = n, from = 0, to = depth;\n\
+                 const StridedFactor a = {x1 + group * g.gk * g.gc * (R * S), (i64)g.gc * (R * S), 1};\n\
                  const Windows b = {x0 + group * g.gc * g.h * g.w, g};\n",
                 "const index places = g.oh * g.ow;\n\
                  const u64 at = (((index)column / places) * g.k + group * g.gk + (index)row) * places \
                  + (index)column % places;\n",
             ),
             Pass::InputGrad => (
-                "const TurnedWeight a = {x1 + group * g.gk * g.gc * (R * S), g.gc};\n\
-                 const Readers b = {x0 + group * g.gk * g.oh * g.ow, g};\n",
-                "const index places = g.h * g.w;\n\
-                 const u64 at = (((index)column / places) * g.c + group * g.gc + (index)row) * places \
-                 + (index)column % places;\n",
+                "const index phase = (index)(slice % parts), across = SW < g.w ? SW : g.w;\n\
+                 const Phase v = phase_of<SH, DH, R, ROW_STEP>(phase / across, g.h, g.top);\n\
+                 const Phase u = phase_of<SW, DW, S, COLUMN_STEP>(phase % across, g.w, g.left);\n\
+                 const u64 count = images * v.places * u.places, from = 0, to = (u64)g.gk * v.taps * u.taps;\n\
+                 const TurnedWeight a = {x1 + group * g.gk * g.gc * (R * S), g.gc, v, u};\n\
+                 const Readers b = {x0 + group * g.gk * g.oh * g.ow, g, v, u};\n",
+                "const u64 at = b.at(group, (index)row, (index)column);\n",
             ),
             Pass::WeightGrad => (
-                "const Planes a = {x1 + group * g.gk * g.oh * g.ow, g};\n\
+                "const u64 count = n, from = slice % parts * part, to = from + part < depth ? from + part : depth;\n\
+                 const Planes a = {x1 + group * g.gk * g.oh * g.ow, g};\n\
                  const Shifts b = {x0 + group * g.gc * g.h * g.w, g};\n",
                 "const u64 at = (group * g.gk + (index)row) * (g.gc * (R * S)) + (index)column;\n",
             ),
@@ -167,15 +193,22 @@ impl Product {
         let dtype = o.y[0].0;
         let (sum, _) = total(dtype);
         let mut b = builder(&self.g, o);
-        let images = self.parts * self.g.groups as u64;
-        for (name, value) in
-            [("m", self.m), ("n", self.n), ("depth", self.k), ("slices", images), ("parts", self.parts)]
-        {
+        let slices = self.parts * self.g.groups as u64;
+        let sizes = [
+            ("m", self.m),
+            ("n", self.n),
+            ("depth", self.k),
+            ("slices", slices),
+            ("parts", self.parts),
+            ("part", self.part),
+            ("images", self.g.n as u64),
+        ];
+        for (name, value) in sizes {
             b.u64(name, value);
         }
-        b.u64("part", self.part);
         let (factors, at) = self.factors();
-        let result = if self.parts == 1 {
+        let is_whole = self.parts == 1 || self.pass != Pass::WeightGrad;
+        let result = if is_whole {
             format!("y0[at] = {};\n", cast(sum, dtype, "sum"))
         } else {
             b.parameter("total *partial", Value::Workspace(0));
@@ -186,12 +219,13 @@ impl Product {
         let body = format!(
             "{SIZES}for (u64 slice = blockIdx.z; slice < slices; slice += gridDim.z) {{\n\
              const index group = (index)(slice / parts);\n{factors}\
-             const u64 from = slice % parts * part, to = from + part < depth ? from + part : depth;\n\
-             product<{side}, {is_cut}>(a, b, m, n, from, to, [&](u64 row, u64 column, total sum) {{\n{at}{result}}});\n}}\n"
+             if ((u64)blockIdx.x * (16 * {side}) >= count) continue;\n\
+             product<{side}, {is_cut}>(a, b, m, count, from, to, [&](u64 row, u64 column, total sum) {{\n\
+             {at}{result}}});\n}}\n"
         );
         let mut calls: SmallVec<[Call; 2]> = SmallVec::new();
-        calls.push(b.build(grid([columns, rows, images.min(MOST_BLOCKS)]), &body));
-        if self.parts == 1 {
+        calls.push(b.build(grid([columns, rows, slices.min(MOST_BLOCKS)]), &body));
+        if is_whole {
             return Ok(Some(Plan { calls, ..Plan::default() }));
         }
         calls.extend(self.add_up(o));

@@ -1,7 +1,7 @@
 // Connectionist temporal classification in logarithms. `element`, `total` and `wide` as for products; `exponential` and
-// `logarithm` are functions of totals, `infinite` is a total. `label_at`, `steps_at` and `length_at` give integers, whatever
-// their dtype; IS_FLAT says that all targets lie behind each other. A block takes one sequence through all its steps, a thread
-// some of the states: labels with blanks before, between and after them.
+// `logarithm` are functions of totals, `infinite` is a total. `label_at`, `steps_at` and `length_at` give integers,
+// whatever their dtype; IS_FLAT says that all targets lie behind each other. A block takes one sequence through all its
+// steps, a thread some of the states: labels with blanks before, between and after them.
 
 struct Batch {
     const element *log_probs;
@@ -31,8 +31,8 @@ __device__ __forceinline__ T block_total(T x) {
     return x;
 }
 
-// Reads sequence `i`. False, in all threads, where something of it is refused; then it is left alone. Positions have what was
-// read in their upper bits, in the order in which the CPU looks at it.
+// Reads sequence `i`. False, in all threads, where something of it is refused; then it is left alone. Positions have
+// what was read in their upper bits, in the order in which the CPU looks at it.
 __device__ __forceinline__ bool read(const Batch &b, u64 i, u64 *failure, Sequence &s) {
     const i64 steps = b.integers.steps_at(i), length = b.integers.length_at(i);
     const u64 most = IS_FLAT ? b.labels : b.row;
@@ -75,7 +75,8 @@ __device__ __forceinline__ total log_sum(total a, total b, total c) {
 }
 
 // The states of step `t` from those of the step before.
-__device__ __forceinline__ void advance(const Batch &b, const Sequence &s, u64 i, u64 t, const total *last, total *next) {
+__device__ __forceinline__ void advance(const Batch &b, const Sequence &s, u64 i, u64 t, const total *last,
+                                        total *next) {
     const element *row = b.at(t, i);
     const total none = -infinite(), empty = wide(row[b.blank]);
     for (u64 e = threadIdx.x; e < 2 * s.labels + 1; e += 256) {

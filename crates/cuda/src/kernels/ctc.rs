@@ -93,7 +93,8 @@ fn builder(o: &Operands<'_>, blank: usize, zero_infinity: bool, text: &str) -> R
 }
 
 /// Statements that go through the sequences and read each, before those that take one.
-const SEQUENCES: &str = "const Batch b = {x0, {x1, x2, x3}, steps, sequences, classes, row, labels, blank, zero_infinity != 0};\n\
+const SEQUENCES: &str = "const Batch b = {x0, {x1, x2, x3}, steps, sequences, classes, row, labels, blank, \
+                     zero_infinity != 0};\n\
                          for (u64 i = blockIdx.x; i < sequences; i += gridDim.x) {\nSequence s;\n\
                          if (!read(b, i, failure, s)) continue;\n";
 

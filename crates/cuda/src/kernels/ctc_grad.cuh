@@ -33,9 +33,10 @@ __device__ __forceinline__ void retreat(const Batch &b, const Sequence &s, u64 i
     __syncthreads();
 }
 
-// Row `t` of the gradient: `dy` times the probability of each state is taken from that of its class. `p` is overwritten.
-__device__ __forceinline__ void posterior(const Batch &b, const Sequence &s, const total *alpha, const total *beta, total nll,
-                                          total dy, const u64 *links, total *p, element *dx) {
+// Row `t` of the gradient: `dy` times the probability of each state is taken from that of its class. `p` is
+// overwritten.
+__device__ __forceinline__ void posterior(const Batch &b, const Sequence &s, const total *alpha, const total *beta,
+                                          total nll, total dy, const u64 *links, total *p, element *dx) {
     total blanks = 0;
     for (u64 e = threadIdx.x; e < 2 * s.labels + 1; e += 256) {
         p[e] = exponential(alpha[e] + beta[e] + nll);

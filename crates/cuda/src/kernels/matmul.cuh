@@ -1,4 +1,5 @@
-// Products of matrices in tiles. `element` is the type of the inputs, `total` that of the sums, `wide` takes an element to a total.
+// Products of matrices in tiles. `element` is the type of the inputs, `total` that of the sums, `wide` takes an element
+// to a total.
 
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
@@ -22,10 +23,10 @@ struct StridedFactor {
     __device__ __forceinline__ Line line(u64 at) const { return {x + (i64)at * outer, inner}; }
 };
 
-// Calls `finish(row, column, sum)` for each element of a tile of a [m, k] times b [k, n]. A block of 256 threads takes 16 `T`
-// rows and columns, each thread `T` of both. Each sum goes over k in order, by one multiply-add after the other, so its bits
-// depend neither on the tile nor on m and n. A factor gives a function of k for a row or column: no element is asked for that
-// lies beyond m, n or k, but lines may be. The sum begins at `from`.
+// Calls `finish(row, column, sum)` for each element of a tile of a [m, k] times b [k, n]. A block of 256 threads takes
+// 16 `T` rows and columns, each thread `T` of both. Each sum goes over k in order, by one multiply-add after the other,
+// so its bits depend neither on the tile nor on m and n. A factor gives a function of k for a row or column: no element
+// is asked for that lies beyond m, n or k, but lines may be. The sum begins at `from`.
 //
 // `IS_CUT` sums each 16 products for themselves and adds that up, for sums that are so long that they would lose much.
 template <int T, bool IS_CUT = false, typename A, typename B, typename Finish>

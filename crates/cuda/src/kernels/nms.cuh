@@ -20,8 +20,10 @@ __device__ __forceinline__ bool overlaps(const Box &a, const Box &b, double most
     return (double)(both / (a.area() + b.area() - both)) > most;
 }
 
-// A word for each box and 64 boxes: which of these come behind it and do not stay if it does. A block has 256 boxes and 64.
-__device__ __forceinline__ void find_overlaps(const real *boxes, const i64 *groups, double most, u64 n, u64 words, u64 *masks) {
+// A word for each box and 64 boxes: which of these come behind it and do not stay if it does. A block has 256 boxes and
+// 64.
+__device__ __forceinline__ void find_overlaps(const real *boxes, const i64 *groups, double most, u64 n, u64 words,
+                                              u64 *masks) {
     __shared__ Box others[64];
     __shared__ i64 others_groups[64];
     const u64 first = (u64)blockIdx.x * 64, i = (u64)blockIdx.y * 256 + threadIdx.x;

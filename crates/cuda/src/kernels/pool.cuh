@@ -1,4 +1,5 @@
-// Maxima and averages over windows of planes, and their gradients. `index` holds every index; IS_SLIDING says how windows lie.
+// Maxima and averages over windows of planes, and their gradients. `index` holds every index; IS_SLIDING says how
+// windows lie.
 
 // The windows along an axis of `size` elements.
 struct Axis {

@@ -1,4 +1,5 @@
-//! Maxima and averages over windows of planes, and their gradients. Gradients gather, so that each element has one writer.
+//! Maxima and averages over windows of planes, and their gradients. Gradients gather, so that each element has one
+//! writer.
 
 use remat_ops::Op;
 use remat_ops::pooling::{AvgPool2d, AvgPool2dGrad, GatherByArgmax, MaxPool2d, MaxPool2dGrad, Windows};
@@ -9,12 +10,15 @@ use super::plan::{Builder, Call, Operands, Plan, Value};
 use crate::driver::Grid;
 use crate::source::{c_type, cast};
 
-/// Longest side and stride of windows whose elements are summed as they are, as the CPU has it; others are summed in f64.
+/// Longest side and stride of windows whose elements are summed as they are, as the CPU has it; others are summed in
+/// f64.
 const MAX_SIDE: usize = 64;
 /// Threads of a block.
 const THREADS: u32 = 256;
 /// Threads that sum a long row: as many as the CPU has lanes.
 const LANES: u64 = 16;
+/// Elements of a window from which on a warp finds its maximum.
+const LARGE_WINDOW: u64 = 64;
 /// The most blocks of a launch.
 const MOST_BLOCKS: u64 = 1 << 16;
 
@@ -68,13 +72,17 @@ impl Planes {
         self.is_sliding && [self.h, self.w].iter().all(|a| a.kernel.max(a.stride) <= MAX_SIDE)
     }
 
-    /// Whether some window has so many elements in a row that the CPU sums them in lanes.
-    fn has_long_rows(&self) -> bool {
-        let widest = |a: &Axis| match self.is_sliding {
+    /// The most rows and columns of a window.
+    fn widest(&self) -> [usize; 2] {
+        [self.h, self.w].map(|a| match self.is_sliding {
             true => a.kernel.min(a.size),
             false => (a.size / a.out.max(1)).saturating_add(2).min(a.size),
-        };
-        let (rows, columns) = (widest(&self.h), widest(&self.w));
+        })
+    }
+
+    /// Whether some window has so many elements in a row that the CPU sums them in lanes.
+    fn has_long_rows(&self) -> bool {
+        let [rows, columns] = self.widest();
         let longest = if columns == self.w.size { rows.saturating_mul(columns) } else { columns };
         longest as u64 >= LANES
     }
@@ -114,8 +122,10 @@ impl Axis {
 }
 
 /// Statements that make the axes, and take window `i` apart.
-const AXES: &str = "const Axis h = {(index)h_size, (index)h_out, (index)h_kernel, (index)h_stride, (index)h_before, (index)h_after};\n\
-                    const Axis w = {(index)w_size, (index)w_out, (index)w_kernel, (index)w_stride, (index)w_before, (index)w_after};\n";
+const AXES: &str = "const Axis h = {(index)h_size, (index)h_out, (index)h_kernel, (index)h_stride, (index)h_before, \
+                    (index)h_after};\n\
+                    const Axis w = {(index)w_size, (index)w_out, (index)w_kernel, (index)w_stride, (index)w_before, \
+                    (index)w_after};\n";
 const WINDOW: &str = "const index plane = (index)i / (h.out * w.out), at = (index)i % (h.out * w.out);\n\
                       const index row = at / w.out, column = at % w.out;\n";
 const ELEMENT: &str = "const index plane = (index)i / (h.size * w.size), at = (index)i % (h.size * w.size);\n\
@@ -168,23 +178,40 @@ fn maxima(p: &Planes, o: &Operands<'_>) -> Builder {
     p.builder(o, &order(o.x[0].dtype), include_str!("pool_max.cuh"))
 }
 
+/// The kernel that runs `body` with the maximum `best` of each window `i` below `n`: by a thread, or by a warp where windows are
+/// large. `first` is the first element of its plane.
+fn each_maximum(p: &Planes, mut b: Builder, n: u64, body: &str) -> Option<Call> {
+    let [rows, columns] = p.widest();
+    let first = "const u64 first = (u64)plane * (h.size * w.size);\n";
+    if (rows.saturating_mul(columns) as u64) < LARGE_WINDOW {
+        let best = "const Maximum best = maximum(h, w, x0 + first, row, column);\n";
+        return b.each(n, &format!("{AXES}{WINDOW}{first}{best}{body}"));
+    }
+    let blocks = n.saturating_mul(32).div_ceil(u64::from(THREADS)).min(MOST_BLOCKS) as u32;
+    if blocks == 0 {
+        return None;
+    }
+    b.u64("n", n);
+    let body = format!(
+        "{AXES}const u64 step = (u64)gridDim.x * ({THREADS} / 32);\n\
+         for (u64 i = ((u64)blockIdx.x * {THREADS} + threadIdx.x) / 32; i < n; i += step) {{\n{WINDOW}{first}\
+         const Maximum best = maximum_by_warp(h, w, x0 + first, row, column, threadIdx.x % 32);\n\
+         if (threadIdx.x % 32 == 0) {{\n{body}}}\n}}\n"
+    );
+    Some(b.build(Grid { blocks: [blocks, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &body))
+}
+
 fn max(p: &Planes, o: &Operands<'_>) -> Option<Call> {
     let mut b = maxima(p, o);
     b.operands(o);
-    let body = format!("{AXES}{WINDOW}y0[i] = maximum(h, w, x0 + plane * (h.size * w.size), row, column).value;\n");
-    b.each(o.elems(0), &body)
+    each_maximum(p, b, o.elems(0), "y0[i] = best.value;\n")
 }
 
 fn pick(p: &Planes, o: &Operands<'_>) -> Option<Call> {
     let mut b = maxima(p, o);
     b.operands(o);
     let zero = cast(DType::F32, o.y[0].0, "0.0f");
-    let body = format!(
-        "{AXES}{WINDOW}const u64 first = (u64)plane * (h.size * w.size);\n\
-         const index place = maximum(h, w, x0 + first, row, column).place;\n\
-         y0[i] = place == ~(index)0 ? {zero} : x1[first + place];\n"
-    );
-    b.each(o.elems(0), &body)
+    each_maximum(p, b, o.elems(0), &format!("y0[i] = best.place == ~(index)0 ? {zero} : x1[first + best.place];\n"))
 }
 
 /// Finds the place of each maximum, and then for each element the windows that have theirs there.
@@ -194,8 +221,7 @@ fn max_grad(p: &Planes, o: &Operands<'_>) -> Plan {
     let mut b = maxima(p, o);
     b.x(0, dtype);
     b.parameter("index *places", Value::Workspace(0));
-    let body = format!("{AXES}{WINDOW}places[i] = maximum(h, w, x0 + plane * (h.size * w.size), row, column).place;\n");
-    let mut calls: SmallVec<[Call; 2]> = b.each(windows, &body).into_iter().collect();
+    let mut calls: SmallVec<[Call; 2]> = each_maximum(p, b, windows, "places[i] = best.place;\n").into_iter().collect();
     let mut b = p.builder(o, &vocabulary(dtype), "");
     b.y(0, dtype);
     b.x(1, dtype);
@@ -206,7 +232,8 @@ fn max_grad(p: &Planes, o: &Operands<'_>) -> Plan {
     let body = format!(
         "{AXES}{ELEMENT}const index bottom = h.past(row), right = w.past(column);\nelement dx = {zero};\n\
          for (index r = h.first(row); r < bottom; ++r)\nfor (index c = w.first(column); c < right; ++c) {{\n\
-         const index window = (plane * h.out + r) * w.out + c;\nif (places[window] == at) dx = {sum};\n}}\ny0[i] = dx;\n"
+         const index window = (plane * h.out + r) * w.out + c;\nif (places[window] == at) dx = {sum};\n}}\n\
+         y0[i] = dx;\n"
     );
     calls.extend(b.each(o.elems(0), &body));
     let workspace = windows as usize * if index == "u32" { 4 } else { 8 };
@@ -233,7 +260,8 @@ fn average(p: &Planes, counts_padding: bool, o: &Operands<'_>) -> Option<Call> {
     let mean = cast(DType::F64, dtype, "(n_of == 0 ? 0.0 : sum / (double)n_of)");
     if !p.has_long_rows() {
         let body = format!(
-            "{AXES}{WINDOW}{divisor}{x}const double sum = wide_window_sum(h, w, x, row, column, 0, 0);\ny0[i] = {mean};\n"
+            "{AXES}{WINDOW}{divisor}{x}const double sum = wide_window_sum(h, w, x, row, column, 0, 0);\n\
+             y0[i] = {mean};\n"
         );
         return b.each(o.elems(0), &body);
     }

@@ -12,8 +12,8 @@ __device__ __forceinline__ total window_sum(const Axis &h, const Axis &w, const 
     return sum;
 }
 
-// The sum of elements in a row, by 16 threads of which `lane` is one; thread 0 has it. `group` are their bits in a warp. Few
-// elements are summed one after the other, more in 16 lanes.
+// The sum of elements in a row, by 16 threads of which `lane` is one; thread 0 has it. `group` are their bits in a
+// warp. Few elements are summed one after the other, more in 16 lanes.
 __device__ __forceinline__ double row_sum(const element *x, index n, int lane, u32 group) {
     double sum = n < 16 ? -0.0 : 0.0;
     if (n < 16) {
@@ -33,8 +33,8 @@ __device__ __forceinline__ double row_sum(const element *x, index n, int lane, u
 }
 
 // The sum of window `(i, j)` as a double, of whole rows in one go.
-__device__ __forceinline__ double wide_window_sum(const Axis &h, const Axis &w, const element *x, index i, index j, int lane,
-                                                  u32 group) {
+__device__ __forceinline__ double wide_window_sum(const Axis &h, const Axis &w, const element *x, index i, index j,
+                                                  int lane, u32 group) {
     const index top = h.begin(i), bottom = h.end(i), left = w.begin(j), right = w.end(j);
     if (left == 0 && right == w.size) return row_sum(x + top * w.size, (bottom - top) * w.size, lane, group);
     double sum = -0.0;

@@ -1,5 +1,6 @@
-// Recurrent layers. Rows of a batch do not see each other: a block takes R of them through all steps, so that nothing waits but
-// its own threads. `total` is the type of all numbers, CELL the function of a step; `hyperbolic` and `logistic` are functions.
+// Recurrent layers. Rows of a batch do not see each other: a block takes R of them through all steps, so that nothing
+// waits but its own threads. `total` is the type of all numbers, CELL the function of a step; `hyperbolic` and
+// `logistic` are functions.
 
 constexpr int THREADS = 512;
 constexpr int TANH = 0, RELU = 1, LSTM = 2, GRU = 3;
@@ -21,11 +22,11 @@ struct Layer {
     }
 };
 
-// Calls `finish(r, j, sum)` with the sums over k of state[r][k] weights[k][j], in order, for all rows and columns. Rows of the
-// state are `step` apart.
+// Calls `finish(r, j, sum)` with the sums over k of state[r][k] weights[k][j], in order, for all rows and columns. Rows
+// of the state are `step` apart.
 template <int R, typename Finish>
-__device__ __forceinline__ void rows_product(const total *state, u64 step, u64 rows, const total *weights, u64 depth, u64 columns,
-                                             Finish finish) {
+__device__ __forceinline__ void rows_product(const total *state, u64 step, u64 rows, const total *weights, u64 depth,
+                                             u64 columns, Finish finish) {
     constexpr int PART = 64;
     __shared__ total part[PART][R];
     for (u64 j0 = 0; j0 < columns; j0 += THREADS) {

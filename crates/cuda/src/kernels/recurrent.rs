@@ -1,5 +1,5 @@
-//! Recurrent layers and their gradient through the steps: products of the inputs for many steps at once, and then one kernel that
-//! goes through the steps.
+//! Recurrent layers and their gradient through the steps: products of the inputs for many steps at once, and then one
+//! kernel that goes through the steps.
 
 use std::sync::Arc;
 
@@ -342,6 +342,7 @@ const LAYER: &str = "const Layer a = {steps, batch, hidden, width, lengths, is_r
 /// Statements that copy the rows of a block, of `width` numbers, to a state that changes; zeros of no address.
 fn start(to: &str, from: &str, width: &str) -> String {
     format!(
-        "for (u64 e = b0 * {width} + threadIdx.x; e < b1 * {width}; e += {THREADS}) {to}[e] = {from} != 0 ? {from}[e] : 0;\n"
+        "for (u64 e = b0 * {width} + threadIdx.x; e < b1 * {width}; e += {THREADS}) \
+         {to}[e] = {from} != 0 ? {from}[e] : 0;\n"
     )
 }

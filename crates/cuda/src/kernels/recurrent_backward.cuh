@@ -1,4 +1,5 @@
-// The backward pass: from the last step to the first, the gradients of the sums of gates, and those of the states before.
+// The backward pass: from the last step to the first, the gradients of the sums of gates, and those of the states
+// before.
 
 // What the forward pass left, by step and row.
 struct Kept {
@@ -6,7 +7,8 @@ struct Kept {
 };
 
 // The state, of a row of `count`, before step `t`; 0 where there is none.
-__device__ __forceinline__ total before(const Layer &a, const total *all, const total *initial, u64 count, u64 b, u64 t, u64 u) {
+__device__ __forceinline__ total before(const Layer &a, const total *all, const total *initial, u64 count, u64 b, u64 t,
+                                        u64 u) {
     const bool has = a.is_reverse ? t + 1 < a.steps && a.has(b, t + 1) : t > 0;
     if (has) return all[((a.is_reverse ? t + 1 : t - 1) * a.batch + b) * count + u];
     return initial != 0 ? initial[b * count + u] : (total)0;
@@ -14,10 +16,10 @@ __device__ __forceinline__ total before(const Layer &a, const total *all, const 
 
 __device__ __forceinline__ total slope(total s) { return s * (1 - s); }
 
-// The gradients of the sums of unit `u` of row `b` at step `t`. `d` is that of what came out of the cell; what of it passes by the
-// gates of a GRU is left in `dh`, and that of the cell before in `dc`.
-__device__ __forceinline__ void unit_gradient(const Layer &a, const Kept &x, u64 b, u64 t, u64 u, total d, total *dgates,
-                                              total *dh, total *dc) {
+// The gradients of the sums of unit `u` of row `b` at step `t`. `d` is that of what came out of the cell; what of it
+// passes by the gates of a GRU is left in `dh`, and that of the cell before in `dc`.
+__device__ __forceinline__ void unit_gradient(const Layer &a, const Kept &x, u64 b, u64 t, u64 u, total d,
+                                              total *dgates, total *dh, total *dc) {
     const u64 n = a.hidden, at = t * a.batch + b;
     const total *const g = x.gates + at * a.columns() + u;
     total *const to = dgates + at * a.columns() + u;
@@ -43,11 +45,12 @@ __device__ __forceinline__ void unit_gradient(const Layer &a, const Kept &x, u64
     }
 }
 
-// All steps of rows from `b0` on. `outs` and `dm`, of a projection, are the gradients of outputs and of what came out of cells.
+// All steps of rows from `b0` on. `outs` and `dm`, of a projection, are the gradients of outputs and of what came out
+// of cells.
 template <int R>
-__device__ __forceinline__ void run_backward(const Layer &a, const Kept &x, const total *dy, i64 dy_t, i64 dy_b, i64 dy_j,
-                                             const total *w_hh, const total *w_hr, u64 b0, total *dgates, total *dh,
-                                             total *dc, total *outs, total *dm) {
+__device__ __forceinline__ void run_backward(const Layer &a, const Kept &x, const total *dy, i64 dy_t, i64 dy_b,
+                                             i64 dy_j, const total *w_hh, const total *w_hr, u64 b0, total *dgates,
+                                             total *dh, total *dc, total *outs, total *dm) {
     const u64 rows = a.batch - b0 < R ? a.batch - b0 : R, n = a.hidden, width = a.width;
     for (u64 i = a.steps; i-- > 0;) {
         const u64 t = a.step(i), at = t * a.batch + b0;

@@ -38,12 +38,13 @@ __device__ __forceinline__ total unit(const Layer &a, const Biases &bias, total 
     return CELL == TANH ? hyperbolic(sum) : sum < 0 ? (total)0 : sum;
 }
 
-// Steps `from` to before `to` in the order of time, of rows from `b0` on. `gates` has those of all rows from step `first` on.
-// `cells` and `out` may be 0: the cells of an LSTM for the gradient, and what comes out of cells before a projection.
+// Steps `from` to before `to` in the order of time, of rows from `b0` on. `gates` has those of all rows from step
+// `first` on. `cells` and `out` may be 0: the cells of an LSTM for the gradient, and what comes out of cells before a
+// projection.
 template <int R>
-__device__ __forceinline__ void run_forward(const Layer &a, const Biases &bias, const total *w_hh, const total *w_hr, u64 b0,
-                                            u64 from, u64 to, u64 first, total *h, total *c, total *y, total *gates,
-                                            total *cells, total *out) {
+__device__ __forceinline__ void run_forward(const Layer &a, const Biases &bias, const total *w_hh, const total *w_hr,
+                                            u64 b0, u64 from, u64 to, u64 first, total *h, total *c, total *y,
+                                            total *gates, total *cells, total *out) {
     const u64 rows = a.batch - b0 < R ? a.batch - b0 : R, n = a.hidden, width = a.width;
     for (u64 i = from; i < to; ++i) {
         const u64 t = a.step(i);

@@ -1,5 +1,6 @@
-// Exponential, logarithm and hyperbolic tangent of doubles, for sums that agree with the CPU's to a tolerance: it calls its own
-// library, of which there is no transcription, and the compiler's functions take instructions whose bits are not fixed.
+// Exponential, logarithm and hyperbolic tangent of doubles, for sums that agree with the CPU's to a tolerance: it calls
+// its own library, of which there is no transcription, and the compiler's functions take instructions whose bits are
+// not fixed.
 
 // e^r - 1 for |r| <= ln(2) / 2, by the series: the first term that is left out is below 1e-17 of the first.
 __device__ __forceinline__ double short_expm1(double r) {

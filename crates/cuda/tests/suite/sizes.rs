@@ -32,6 +32,14 @@ fn case<O: OpDef>(op: O, x: Vec<HostTensor>) -> Case {
     Case::of(O::NAME, op.into(), x)
 }
 
+/// Few values, so that windows have equal ones; zeros of both signs, infinities and NaN among them.
+fn ties(shape: &[usize], dtype: DType) -> HostTensor {
+    let some = [0.0, -0.0, 1.5, 1.5, -2.0, f64::NEG_INFINITY, 1.25, f64::NAN];
+    let one = |(i, v): (usize, f64)| some[if i % 211 == 200 { 7 } else { (v.abs() * 6.99) as usize }];
+    let v: Vec<f64> = noise(shape, 9, DType::F64).to_f64_vec().into_iter().enumerate().map(one).collect();
+    HostTensor::from_f64_slice(&v, dtype, shape).expect("a float")
+}
+
 #[test]
 fn convolutions_of_groups_and_many_places() {
     let mut cases = Vec::new();
@@ -43,6 +51,10 @@ fn convolutions_of_groups_and_many_places() {
         ([3, 20], 1, [21, 19], [5, 5], [2, 3], [2, 2], [1, 1]),
         ([70, 68], 1, [6, 5], [1, 1], [1, 1], [0, 0], [1, 1]),
         ([2, 3], 1, [40, 40], [3, 3], [1, 1], [1, 1], [1, 1]),
+        ([3, 8], 1, [33, 17], [16, 16], [16, 16], [0, 0], [1, 1]),
+        ([4, 6], 2, [23, 14], [3, 2], [4, 6], [3, 1], [6, 4]),
+        ([2, 4], 2, [23, 14], [3, 2], [4, 6], [3, 1], [6, 4]),
+        ([2, 3], 1, [3, 5], [2, 2], [7, 9], [1, 1], [1, 1]),
     ];
     for ([c, k], groups, [h, w], kernel, stride, padding, dilation) in forms {
         let taps = ConvParams { stride, padding: padding.into(), dilation, groups };
@@ -83,6 +95,9 @@ fn windows_of_many_sizes() {
             cases.push(max);
             cases.push(case(MaxPool2dGrad { windows }, vec![x.clone(), dy.clone()]));
             cases.push(case(GatherByArgmax { windows }, vec![x.clone(), noise(&[2, 3, h, w], 3, dtype)]));
+            let equal = ties(&[2, 3, h, w], dtype);
+            cases.push(case(MaxPool2d { windows }, vec![equal.clone()]));
+            cases.push(case(MaxPool2dGrad { windows }, vec![equal.clone(), dy.clone()]));
             for count_include_pad in [false, true] {
                 cases.push(case(AvgPool2d { windows, count_include_pad }, vec![x.clone()]));
                 let grad = AvgPool2dGrad { windows, count_include_pad, size: [h, w] };
@@ -100,6 +115,8 @@ fn attention_of_wide_heads_and_few_queries() {
     let forms = [
         (plain(), [1, 1, 2], [3, 150], [20, 140]),
         (plain(), [1, 1, 1], [70, 66], [150, 33]),
+        (plain(), [1, 1, 2], [1, 1100], [9, 20]),
+        (Attention { causal: true, offset: 500, left: Some(300), ..plain() }, [1, 1, 1], [70, 700], [5, 3]),
         (Attention { causal: true, offset: 5, ..plain() }, [2, 2, 2], [67, 72], [16, 8]),
         (Attention { left: Some(9), right: Some(2), cap: 0.7.into(), ..plain() }, [1, 1, 3], [90, 80], [7, 20]),
         (Attention { dropout: 0.3.into(), causal: true, ..plain() }, [2, 1, 2], [70, 130], [8, 9]),
@@ -149,7 +166,7 @@ fn classification_of_long_targets() {
     let labels: Vec<i64> = (0..n * most).map(|i| (i * i % 3 + i / 7 % 3) as i64).collect();
     for dtype in [DType::F32, DType::F64] {
         let logs: Vec<f64> = noise(&[steps, n, classes], 1, dtype).to_f64_vec().iter().map(|v| v * 0.5 - 1.6).collect();
-        let x = vec![
+        let x = [
             HostTensor::from_f64_slice(&logs, dtype, [steps, n, classes]).expect("a float"),
             of(&labels, &[n, most]),
             of(&[290i32, 17, 280], &[n]),
