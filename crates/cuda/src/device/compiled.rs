@@ -7,7 +7,8 @@ use remat_ops::{Op, OpRef};
 use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
-use crate::driver::{Compiler, Context, Kernel, Module};
+use super::cache::{self, Cache};
+use crate::driver::{Architecture, Code, Compiler, Context, Kernel, Module};
 use crate::kernels::plan;
 use crate::kernels::plan::{Call, Input, Operands, Plan};
 use crate::source::PRELUDE;
@@ -50,6 +51,7 @@ pub(super) struct Compiled {
     context: Context,
     /// By source.
     kernels: FxHashMap<String, Kernel>,
+    cache: Option<Cache>,
     plans: FxHashMap<Key, Arc<Prepared>>,
 }
 
@@ -69,7 +71,21 @@ pub(super) fn plan_of(op: &dyn Op, operands: &Operands<'_>) -> Result<Plan> {
 
 impl Compiled {
     pub(super) fn new(compiler: Compiler, context: &Context) -> Compiled {
-        Compiled { compiler, context: context.clone(), kernels: FxHashMap::default(), plans: FxHashMap::default() }
+        Compiled {
+            compiler,
+            context: context.clone(),
+            kernels: FxHashMap::default(),
+            cache: None,
+            plans: FxHashMap::default(),
+        }
+    }
+
+    /// Keeps compiled kernels in a folder.
+    pub(super) fn set_cache(&mut self, cache: Option<Cache>) {
+        let (major, minor) = self.compiler.version();
+        let form = if self.context.driver().loads_machine_code() { "code" } else { "ptx" };
+        let part = format!("nvrtc-{major}.{minor}-{}-{form}", self.context.architecture().name());
+        self.cache = cache.map(|c| c.within(&part));
     }
 
     /// Compiles the kernels of calls that are not known yet, in one go. Errors: those of the compiler and of the driver.
@@ -77,14 +93,59 @@ impl Compiled {
         let mut missing: Vec<&Call> = calls.into_iter().filter(|c| !self.kernels.contains_key(&c.source)).collect();
         missing.sort_unstable_by(|a, b| a.source.cmp(&b.source));
         missing.dedup_by(|a, b| a.source == b.source);
-        let Some(first) = missing.first() else { return Ok(()) };
-        let source: String = std::iter::once(PRELUDE).chain(missing.iter().map(|c| c.source.as_str())).collect();
-        let code = self.compiler.ptx(&format!("{}.cu", first.name), &source, self.context.architecture())?;
-        let module = Module::load(&self.context, &code)?;
-        for call in missing {
+        self.load_kept(&mut missing)?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let code = self.compile(&missing)?;
+        self.load(&code, &missing)?;
+        let kept = |c: &&Call| (cache::hash_of(&c.source), c.name.clone());
+        if let Some(cache) = &mut self.cache
+            && let Err(e) = cache.keep(&code, &missing.iter().map(kept).collect::<Vec<_>>())
+        {
+            eprintln!("remat: compiled kernels are not kept: {e}");
+            self.cache = None;
+        }
+        Ok(())
+    }
+
+    /// Loads what was compiled before, and leaves the rest.
+    fn load_kept(&mut self, missing: &mut Vec<&Call>) -> Result<()> {
+        let Some(mut cache) = self.cache.take() else { return Ok(()) };
+        let hashes: Vec<(String, &Call)> = missing.iter().map(|c| (cache::hash_of(&c.source), *c)).collect();
+        for (hash, call) in &hashes {
+            if self.kernels.contains_key(&call.source) {
+                continue;
+            }
+            let Some((code, has)) = cache.find(hash) else { continue };
+            let here: Vec<&Call> = hashes.iter().filter(|h| has.contains(&h.0)).map(|h| h.1).collect();
+            self.load(&code, &here)?;
+        }
+        self.cache = Some(cache);
+        missing.retain(|c| !self.kernels.contains_key(&c.source));
+        Ok(())
+    }
+
+    fn load(&mut self, code: &Code, calls: &[&Call]) -> Result<()> {
+        let module = Module::load(&self.context, code)?;
+        for call in calls {
             self.kernels.insert(call.source.clone(), module.kernel(&call.name)?);
         }
         Ok(())
+    }
+
+    fn compile(&self, calls: &[&Call]) -> Result<Code> {
+        let source: String = std::iter::once(PRELUDE).chain(calls.iter().map(|c| c.source.as_str())).collect();
+        let name = format!("{}.cu", calls.first().map_or("kernels", |c| c.name.as_str()));
+        let architecture = self.context.architecture();
+        if !self.context.driver().loads_machine_code() {
+            return self.compiler.ptx(&name, &source, architecture);
+        }
+        match self.compiler.machine_code(&name, &source, architecture) {
+            // a device that is newer than the compiler: its driver compiles PTX of an older one
+            Err(e) if e.kind() == ErrorKind::Device => self.compiler.ptx(&name, &source, Architecture::OLDEST),
+            done => done,
+        }
     }
 
     /// The kernel of a call, which is compiled at its first use. Errors: as [`Compiled::prepare`].

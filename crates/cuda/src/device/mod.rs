@@ -3,6 +3,7 @@
 //! A kernel that refuses an element says so in words on the device (`failures.rs`), and gates look at these words, so that a step
 //! waits for nothing on the host. A failure of the driver's is one of the whole context, and every later call gives it.
 
+mod cache;
 mod compiled;
 mod failures;
 mod gates;
@@ -13,6 +14,7 @@ mod queue;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use cache::{Cache, FOLDER as CACHE_FOLDER};
 pub use open::FOLDERS;
 use remat_device::{
     Backend, Buffer, Event, HostCalls, KernelSet, Launch, LaunchTime, ProgramLaunch, Progress, StreamId,
@@ -65,6 +67,12 @@ impl Cuda {
     fn named(mut self, name: String) -> Cuda {
         self.kernels = Arc::new(CudaKernels::new(name.clone(), true));
         self.name = name;
+        self
+    }
+
+    /// Keeps compiled kernels in a folder, or nowhere, as unless this is called.
+    pub fn with_cache(mut self, cache: Option<Cache>) -> Cuda {
+        self.compiled.set_cache(cache);
         self
     }
 

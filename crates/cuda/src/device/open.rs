@@ -6,7 +6,7 @@ use std::sync::Arc;
 use remat_device::KernelSet;
 use remat_types::{Error, ErrorKind, Result};
 
-use super::Cuda;
+use super::{Cache, Cuda};
 use crate::driver::{Compiler, Driver, Search};
 use crate::kernels::CudaKernels;
 
@@ -70,7 +70,7 @@ impl Cuda {
         let search = search();
         let driver = Driver::open(&search)?;
         let device = Cuda::open(&driver, Compiler::open(&search)?, ordinal)?;
-        Ok(Some(device.named(format!("cuda:{ordinal}"))))
+        Ok(Some(device.named(format!("cuda:{ordinal}")).with_cache(Cache::of_user())))
     }
 }
 
@@ -90,7 +90,7 @@ fn software(ordinal: usize) -> Result<Cuda> {
         ..SoftwareOptions::default()
     };
     let device = Cuda::open(&software(options)?, Compiler::open(&search())?, ordinal)?;
-    Ok(device.named(format!("cuda-sim:{ordinal}")))
+    Ok(device.named(format!("cuda-sim:{ordinal}")).with_cache(Cache::of_user()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Compilation of kernels at run time, by NVRTC.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::sync::Arc;
 
@@ -20,41 +21,61 @@ pub struct Compiler {
     version: (i32, i32),
 }
 
-/// Code that a device can load.
+/// Code that a device can load, and what is known of its kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Code {
-    /// Machine code of one architecture.
-    Machine(Vec<u8>),
-    /// PTX, with a zero at its end: the driver compiles it when it is loaded.
-    Ptx(Vec<u8>),
+pub struct Code {
+    image: Vec<u8>,
+    is_machine_code: bool,
+    /// Bytes of each parameter of each kernel.
+    parameters: BTreeMap<String, Vec<usize>>,
 }
 
 impl Code {
-    /// The bytes that a driver loads.
-    pub fn image(&self) -> &[u8] {
-        match self {
-            Code::Machine(bytes) | Code::Ptx(bytes) => bytes,
-        }
+    /// Code as it was kept: PTX has a zero at its end, and `parameters` are those that [`Code::parameters`] gave.
+    pub fn of_parts(image: Vec<u8>, is_machine_code: bool, parameters: BTreeMap<String, Vec<usize>>) -> Code {
+        Code { image, is_machine_code, parameters }
     }
 
-    /// The bytes of each parameter of a kernel, as its PTX declares them (PTX ISA, "Kernel Function Parameters"). `None` for
-    /// machine code, for a kernel that is not there, and for a parameter of another kind than a number.
-    pub(super) fn parameters(&self, kernel: &str) -> Option<Vec<usize>> {
-        let Code::Ptx(text) = self else { return None };
-        let text = std::str::from_utf8(text).ok()?;
-        let declared =
-            text.split(".entry ").skip(1).find_map(|rest| rest.strip_prefix(kernel)?.trim_start().strip_prefix('('))?;
-        let (list, _) = declared.split_once(')')?;
-        let size = |parameter: &str| {
-            let mut words = parameter.split_whitespace().skip_while(|w| *w != ".param").skip(1);
-            let bits: usize = words.next()?.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
-            matches!(bits, 32 | 64).then_some(bits / 8)
-        };
-        match list.trim().is_empty() {
+    /// PTX, with a zero at its end.
+    pub fn of_ptx(image: Vec<u8>) -> Code {
+        Code { parameters: declared(&image), image, is_machine_code: false }
+    }
+
+    /// The bytes that a driver loads.
+    pub fn image(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// True for machine code of one architecture, false for PTX, which the driver compiles when it is loaded.
+    pub fn is_machine_code(&self) -> bool {
+        self.is_machine_code
+    }
+
+    /// The bytes of each parameter of a kernel. `None` for a kernel that is not there, and for one that has a parameter of
+    /// another kind than a number.
+    pub fn parameters(&self, kernel: &str) -> Option<&[usize]> {
+        self.parameters.get(kernel).map(|p| &p[..])
+    }
+}
+
+/// The parameters that PTX declares (PTX ISA, "Kernel Function Parameters").
+fn declared(ptx: &[u8]) -> BTreeMap<String, Vec<usize>> {
+    let text = std::str::from_utf8(ptx).unwrap_or_default();
+    let size = |parameter: &str| {
+        let mut words = parameter.split_whitespace().skip_while(|w| *w != ".param").skip(1);
+        let bits: usize = words.next()?.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
+        matches!(bits, 32 | 64).then_some(bits / 8)
+    };
+    let kernel = |rest: &str| {
+        let (name, rest) = rest.split_once('(')?;
+        let (list, _) = rest.split_once(')')?;
+        let sizes: Option<Vec<usize>> = match list.trim().is_empty() {
             true => Some(Vec::new()),
             false => list.split(',').map(size).collect(),
-        }
-    }
+        };
+        Some((name.trim().to_owned(), sizes?))
+    };
+    text.split(".entry ").skip(1).filter_map(kernel).collect()
 }
 
 /// A program of the compiler's.
@@ -89,7 +110,9 @@ impl Compiler {
     /// Errors (Internal): the source is wrong, with the compiler's messages; Device: it does not know the architecture.
     pub fn machine_code(&self, name: &str, source: &str, architecture: Architecture) -> Result<Code> {
         let program = self.compile(name, source, &format!("--gpu-architecture={}", architecture.name()))?;
-        program.read("nvrtcGetCUBIN", self.table.code_bytes, self.table.code).map(Code::Machine)
+        let ptx = program.read("nvrtcGetPTX", self.table.ptx_bytes, self.table.ptx)?;
+        let image = program.read("nvrtcGetCUBIN", self.table.code_bytes, self.table.code)?;
+        Ok(Code { image, is_machine_code: true, parameters: declared(&ptx) })
     }
 
     /// Compiles a source to PTX, which a device of this architecture or a later one loads. Errors: as
@@ -97,7 +120,7 @@ impl Compiler {
     pub fn ptx(&self, name: &str, source: &str, architecture: Architecture) -> Result<Code> {
         let Architecture { major, minor } = architecture;
         let program = self.compile(name, source, &format!("--gpu-architecture=compute_{major}{minor}"))?;
-        program.read("nvrtcGetPTX", self.table.ptx_bytes, self.table.ptx).map(Code::Ptx)
+        program.read("nvrtcGetPTX", self.table.ptx_bytes, self.table.ptx).map(Code::of_ptx)
     }
 
     fn compile(&self, name: &str, source: &str, target: &str) -> Result<Program<'_>> {

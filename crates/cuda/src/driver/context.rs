@@ -67,6 +67,13 @@ unsafe impl Send for Inner {}
 // SAFETY: as above; the driver locks what its functions share.
 unsafe impl Sync for Inner {}
 
+impl Context {
+    /// Its driver.
+    pub fn driver(&self) -> &Driver {
+        &self.0.driver
+    }
+}
+
 impl Driver {
     /// The context of a device. Errors (Device): there is no device of that ordinal, with the number of those that are there; its
     /// architecture is older than [`Architecture::OLDEST`]; what the driver says.

@@ -46,7 +46,16 @@ const OLDEST: i32 = 12_000;
 
 /// The driver. Clones are the same one.
 #[derive(Clone)]
-pub struct Driver(Arc<DriverTable>);
+pub struct Driver(Arc<DriverTable>, Loads);
+
+/// The code that a driver loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loads {
+    /// Machine code and PTX.
+    All,
+    /// PTX alone, as a device in software does.
+    PtxAlone,
+}
 
 impl Driver {
     /// The driver of the system. Errors (Device): there is none, with the places where it was looked for; it is too old; it finds
@@ -58,7 +67,7 @@ impl Driver {
 
     /// A driver of these functions, such as those of a software device. Errors: as [`Driver::open`].
     pub fn with_table(table: DriverTable) -> Result<Driver> {
-        let driver = Driver(Arc::new(table));
+        let driver = Driver(Arc::new(table), Loads::All);
         // SAFETY: `cuInit` takes no pointer; its flags must be 0.
         driver.check("cuInit", unsafe { (driver.0.init)(0) })?;
         let version = driver.version()?;
@@ -68,6 +77,11 @@ impl Driver {
             return Err(Error::new(ErrorKind::Device, text));
         }
         Ok(driver)
+    }
+
+    /// True if it loads machine code, and not PTX alone.
+    pub fn loads_machine_code(&self) -> bool {
+        self.1 == Loads::All
     }
 
     /// The newest version of CUDA that the driver knows: 12090 for 12.9.

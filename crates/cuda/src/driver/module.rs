@@ -65,12 +65,11 @@ impl Module {
 }
 
 impl Module {
-    /// A kernel by its name, with the parameters that its PTX declares. Errors (Device): as [`Module::function`]; the module is
-    /// machine code, which does not say them.
+    /// A kernel by its name, with its parameters. Errors (Device): as [`Module::function`]; a parameter is no number.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let function = self.function(name)?;
         let unknown = || Error::new(ErrorKind::Device, format!("the parameters of kernel `{name}` are not known"));
-        Ok(Kernel { function, parameters: self.0.code.parameters(name).ok_or_else(unknown)? })
+        Ok(Kernel { function, parameters: self.0.code.parameters(name).ok_or_else(unknown)?.to_vec() })
     }
 }
 

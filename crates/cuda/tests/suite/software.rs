@@ -32,7 +32,7 @@ struct Rig {
 
 fn rig(options: SoftwareOptions) -> Rig {
     let context = software(options).expect("a driver").context(0).expect("a device");
-    let module = Module::load(&context, &Code::Ptx(PTX.into())).expect("loads");
+    let module = Module::load(&context, &Code::of_ptx(PTX.into())).expect("loads");
     let arena = Arena::whole(&context, 16 * BYTES).expect("there is memory");
     Rig {
         stream: Stream::new(&context).expect("a stream"),
@@ -331,8 +331,10 @@ fn time_passes_between_events_around_work() {
 #[test]
 fn machine_code_is_refused_with_advice() {
     let r = seeded(0);
-    let e = Module::load(&r.context, &Code::Machine(b"\x7fELF\x02\x01\x01\0".to_vec())).err().expect("not PTX");
+    let e = Module::load(&r.context, &Code::of_parts(b"\x7fELF\x02\x01\x01\0".to_vec(), true, Default::default()))
+        .err()
+        .expect("not PTX");
     assert!(e.to_string().contains("compile to PTX"), "{e}");
-    let e = Module::load(&r.context, &Code::Ptx(b"nonsense\0".to_vec())).err().expect("not PTX");
+    let e = Module::load(&r.context, &Code::of_ptx(b"nonsense\0".to_vec())).err().expect("not PTX");
     assert!(e.to_string().contains("line 1"), "{e}");
 }

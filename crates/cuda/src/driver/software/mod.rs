@@ -29,7 +29,7 @@ mod work;
 use remat_cuda_sim::{Checks, Device, DeviceOptions, ExecOptions};
 use remat_types::{Error, ErrorKind, Result};
 
-use super::Driver;
+use super::{Driver, Loads};
 use registry::{MOST_DEVICES, Registration, SLOTS, State};
 
 /// The options of a driver of software devices.
@@ -71,5 +71,6 @@ pub fn software(options: SoftwareOptions) -> Result<Driver> {
         let text = format!("{SLOTS} software drivers are in use, and there may be no more: drop one first");
         return Err(Error::new(ErrorKind::Device, text));
     };
-    Driver::with_table(entries::table(slot, registration))
+    let Driver(table, _) = Driver::with_table(entries::table(slot, registration))?;
+    Ok(Driver(table, Loads::PtxAlone))
 }
