@@ -128,6 +128,13 @@ impl CudaKernels {
     }
 }
 
+/// True for an operator that contains programs.
+fn has_parts(op: &dyn Op) -> bool {
+    let mut has = false;
+    op.for_each_part(&mut |_| has = true);
+    has
+}
+
 impl KernelSet for CudaKernels {
     fn device(&self) -> &str {
         &self.device
@@ -146,18 +153,12 @@ impl KernelSet for CudaKernels {
     }
 
     fn supports(&self, op: &dyn Op, x: &[&Fact]) -> bool {
-        let (mut has_parts, mut is_whole) = (false, true);
-        op.for_each_part(&mut |part| {
-            has_parts = true;
-            is_whole &= self.falls_back || self.supports(part, &[]);
-        });
-        if has_parts { is_whole } else { self.plan(op, x).is_some() }
+        // a step of a program that has no kernel runs on the host, or is the error of the run
+        has_parts(op) || self.plan(op, x).is_some()
     }
 
     fn workspace(&self, op: &dyn Op, x: &[&Fact]) -> usize {
-        let mut has_parts = false;
-        op.for_each_part(&mut |_| has_parts = true);
-        if has_parts {
+        if has_parts(op) {
             return op.workspace(x, 1);
         }
         self.plan(op, x).map_or(0, |p| p.workspace)
