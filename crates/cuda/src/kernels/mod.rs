@@ -1,6 +1,7 @@
 //! The operators for which there are kernels, by family.
 
 mod batch_norm;
+mod cumulate;
 pub mod elementwise;
 mod fold;
 mod functions;
@@ -33,7 +34,7 @@ type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
 const FAMILIES: &[Family] =
-    &[elementwise::plan, matmul::plan, reduce::plan, softmax::plan, norm::plan, batch_norm::plan];
+    &[elementwise::plan, matmul::plan, reduce::plan, softmax::plan, norm::plan, batch_norm::plan, cumulate::plan];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {
