@@ -7,6 +7,7 @@ mod fold;
 mod functions;
 mod matmul;
 mod norm;
+mod order;
 pub mod plan;
 mod reduce;
 mod rows;
@@ -33,8 +34,16 @@ const BYTES_PER_NS: u64 = 1_000;
 type Family = fn(&dyn Op, &Operands<'_>) -> Result<Option<Plan>>;
 
 /// All families, in the order in which they are asked.
-const FAMILIES: &[Family] =
-    &[elementwise::plan, matmul::plan, reduce::plan, softmax::plan, norm::plan, batch_norm::plan, cumulate::plan];
+const FAMILIES: &[Family] = &[
+    elementwise::plan,
+    matmul::plan,
+    reduce::plan,
+    softmax::plan,
+    norm::plan,
+    batch_norm::plan,
+    cumulate::plan,
+    order::plan,
+];
 
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {

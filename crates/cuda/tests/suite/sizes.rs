@@ -4,7 +4,7 @@ use remat_kernels::pool::Pool;
 use remat_ops::activation::{Softmax, SoftmaxGrad};
 use remat_ops::loss::{CrossEntropy, CrossEntropyGrad, Reduction};
 use remat_ops::norm::{BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad};
-use remat_ops::order::{Cumulate, CumulateFn, Recurrence};
+use remat_ops::order::{Cumulate, CumulateFn, OrderFn, OrderStatistic, Recurrence, Sort, TopK};
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
 use remat_ops::{OpDef, OpRef, Tolerance, eval_on_host};
 use remat_types::{DType, HostTensor, SmallVec};
@@ -161,6 +161,34 @@ fn walks_are_scanned_in_parts() {
                 cases.push(case.expect("a kernel").within(Tolerance::Float));
             }
         }
+    }
+    agree(&cases);
+}
+
+#[test]
+fn long_lanes_are_sorted_in_chunks() {
+    let mut cases = Vec::new();
+    let shapes: [(&[usize], usize); 6] =
+        [(&[5000], 0), (&[2, 9001], 1), (&[2100, 3], 0), (&[40, 37], 1), (&[6, 600], 1), (&[2, 2048], 1)];
+    for (shape, axis) in shapes {
+        let n = shape[axis];
+        let few = |x: &HostTensor| {
+            let of = |v: &f64| (v * 40.0) as i64;
+            HostTensor::from_slice(&x.to_f64_vec().iter().map(of).collect::<Vec<_>>(), shape).expect("integers")
+        };
+        for dtype in [DType::F32, DType::F64, DType::F16] {
+            let x = || noise(shape, dtype);
+            add(&mut cases, Sort { axis, descending: dtype == DType::F32 }, vec![x()]);
+            for k in [1, 10, n / 2, n] {
+                add(&mut cases, TopK { k, axis, largest: dtype != DType::F64, sorted: true }, vec![x()]);
+                add(&mut cases, TopK { k, axis, largest: dtype != DType::F16, sorted: false }, vec![x()]);
+            }
+            for f in [OrderFn::Kth, OrderFn::Median, OrderFn::NanMedian, OrderFn::Mode] {
+                add(&mut cases, OrderStatistic { f, k: n / 3, axis, keepdims: false }, vec![x()]);
+                add(&mut cases, OrderStatistic { f, k: n / 5, axis, keepdims: true }, vec![few(&x())]);
+            }
+        }
+        add(&mut cases, Sort { axis, descending: true }, vec![few(&noise(shape, DType::F64))]);
     }
     agree(&cases);
 }
