@@ -1,5 +1,6 @@
-// Running functions along an axis. `State` is what is known of some elements in a row, with `nothing()`, `of(element, place)` and
-// `join(state, state)`, of which the joined ones lie one behind the other; `put(i, state)` writes an output.
+// Running functions along an axis. `State` is what is known of some elements in a row, with `nothing()`, `of(element,
+// place)` and `join(state, state)`, of which the joined ones lie one behind the other; `put(i, state)` writes an
+// output.
 
 // How an axis is walked.
 struct Along {
@@ -41,7 +42,8 @@ __device__ __forceinline__ State from_before(State x, int by) {
     return to.value;
 }
 
-// The elements `from .. to` of a walk by a block of 256 threads, behind those of which `carry` is the state; gives the state of all.
+// The elements `from .. to` of a walk by a block of 256 threads, behind those of which `carry` is the state; gives the
+// state of all.
 template <typename Put>
 __device__ State walk_part(Along along, u64 lane, u64 from, u64 to, State carry, const element *x, Put put) {
     constexpr int ITEMS = 8, WARPS = 8;
@@ -74,7 +76,9 @@ __device__ State walk_part(Along along, u64 lane, u64 from, u64 to, State carry,
         if (number > 0) before = join(before, neighbour);
 #pragma unroll
         for (int j = 0; j < ITEMS; ++j) {
-            const State seen = !along.is_exclusive ? join(before, own[j]) : j == 0 ? before : join(before, own[j > 0 ? j - 1 : 0]);
+            // what the thread has before an element that does not count itself
+            const State earlier = j > 0 ? own[j > 0 ? j - 1 : 0] : nothing();
+            const State seen = join(before, along.is_exclusive ? earlier : own[j]);
             if (first + j < to) put(base + along.place(first + j) * along.inner, seen);
         }
         __syncthreads();

@@ -1,8 +1,8 @@
 //! Running functions along an axis, and linear recurrences.
 //!
-//! A thread takes a lane in order, as the CPU does, where there are many lanes or elements are few. Else a block scans a lane or a
-//! part of one. Products and recurrences always go in order: the product of a part may be beyond the numbers where none of the
-//! results is.
+//! A thread takes a lane in order, as the CPU does, where there are many lanes or elements are few. Else a block scans
+//! a lane or a part of one. Products and recurrences always go in order: the product of a part may be beyond the
+//! numbers where none of the results is.
 
 use remat_ops::Op;
 use remat_ops::order::{Cumulate, CumulateFn, Recurrence};
@@ -86,10 +86,8 @@ impl<'o, 'a> Walk<'o, 'a> {
                 "cumulate_totals",
                 &functions,
                 parts,
-                &format!(
-                    "const State all = walk_part(along, lane, from, to, nothing(), x0, [](u64, State) {{}});\n\
-                 if (threadIdx.x == 0) states[k] = all;\n"
-                ),
+                "const State all = walk_part(along, lane, from, to, nothing(), x0, [](u64, State) {});\n\
+                 if (threadIdx.x == 0) states[k] = all;\n",
             ));
         }
         plan.calls.push(self.part(

@@ -1,4 +1,5 @@
-// Functions of double within a few units in the last place, of plain arithmetic alone: the CPU has those of its C library.
+// Functions of double within a few units in the last place, of plain arithmetic alone: the CPU has those of its C
+// library.
 
 // ln 2, whose high part has so few digits that its multiples are exact
 __device__ constexpr double LN_2_HIGH = 0x1.62e42fefa0000p-1, LN_2_LOW = 0x1.cf79abc9e3b3ap-40;

@@ -1,8 +1,8 @@
-// Sorting along an axis. An element becomes a word: its key, an unsigned integer in the same order, and its place below. All words
-// of a lane are different, so that every way of sorting gives the one stable order.
+// Sorting along an axis. An element becomes a word: its key, an unsigned integer in the same order, and its place
+// below. All words of a lane are different, so that every way of sorting gives the one stable order.
 //
-// `element` is the type in memory; `key_of(x)` gives the key of an element in the order that is wanted. A word is 64 bits where key
-// and place have 32 of them, else two numbers.
+// `element` is the type in memory; `key_of(x)` gives the key of an element in the order that is wanted. A word is 64
+// bits where key and place have 32 of them, else two numbers.
 
 // Bits of a float as a key: NaN is the largest, and -0 equals 0.
 template <typename U>
@@ -19,7 +19,9 @@ __device__ __forceinline__ u64 least(u64 a, u64 b) { return a < b ? a : b; }
 struct Lanes {
     u64 n, inner;
 
-    __device__ u64 at(u64 lane, u64 place, u64 extent) const { return (lane / inner * extent + place) * inner + lane % inner; }
+    __device__ u64 at(u64 lane, u64 place, u64 extent) const {
+        return (lane / inner * extent + place) * inner + lane % inner;
+    }
 };
 
 __device__ __forceinline__ void order(Word &a, Word &b) {
@@ -66,8 +68,8 @@ __device__ __forceinline__ u64 split(A a, u64 n, B b, u64 m, u64 d) {
     return low;
 }
 
-// The `tile`-th `TILE` words of the merged runs of a lane, each of which has `run` words in `from` (Green and others, "GPU merge
-// path", 2012).
+// The `tile`-th `TILE` words of the merged runs of a lane, each of which has `run` words in `from` (Green and others,
+// "GPU merge path", 2012).
 template <int TILE>
 __device__ void merge_tile(const Word *from, Word *to, u64 n, u64 run, u64 tile) {
     constexpr int ITEMS = TILE / 256;
@@ -78,8 +80,10 @@ __device__ void merge_tile(const Word *from, Word *to, u64 n, u64 run, u64 tile)
     const u64 middle = least(n, pair + run), end = least(n, pair + 2 * run);
     const Word *a = from + pair, *b = from + middle;
     const u64 na = middle - pair, nb = end - middle, d0 = first - pair, d1 = least(d0 + TILE, na + nb);
-    if (threadIdx.x < 2)
-        ends[threadIdx.x] = split([&](u64 i) { return a[i]; }, na, [&](u64 i) { return b[i]; }, nb, threadIdx.x == 0 ? d0 : d1);
+    if (threadIdx.x < 2) {
+        const u64 d = threadIdx.x == 0 ? d0 : d1;
+        ends[threadIdx.x] = split([&](u64 i) { return a[i]; }, na, [&](u64 i) { return b[i]; }, nb, d);
+    }
     __syncthreads();
     const u64 a0 = ends[0], b0 = d0 - a0;
     const int count = (int)(d1 - d0), of_a = (int)(ends[1] - a0), of_b = count - of_a;

@@ -1,7 +1,7 @@
 //! Sorting, selection of the largest, and elements by their rank.
 //!
-//! Short lanes are sorted in shared memory. Long ones are sorted in chunks, which are merged pairwise through the workspace; where
-//! a few elements are selected, chunks hand on no more than that many.
+//! Short lanes are sorted in shared memory. Long ones are sorted in chunks, which are merged pairwise through the
+//! workspace; where a few elements are selected, chunks hand on no more than that many.
 
 use remat_ops::Op;
 use remat_ops::order::{OrderFn, OrderStatistic, Sort, TopK};
@@ -114,8 +114,8 @@ impl<'o, 'a> Order<'o, 'a> {
         }
     }
 
-    /// Sorts `count` words of each lane, at most [`CHUNK`], and runs `finish` on them: `word(lane, i)` gives one of those of the
-    /// lanes from `first` to `last`. `m` is a number for it.
+    /// Sorts `count` words of each lane, at most [`CHUNK`], and runs `finish` on them: `word(lane, i)` gives one of
+    /// those of the lanes from `first` to `last`. `m` is a number for it.
     fn short(&self, name: &'static str, from: From, count: u64, m: u64, is_alone: bool, finish: &str) -> Call {
         let (mut b, begin) = self.builder(name);
         b.u64("count", count);
@@ -130,7 +130,8 @@ impl<'o, 'a> Order<'o, 'a> {
              const u64 lane = first + p / SIZE, i = p % SIZE;\n\
              words[p] = lane < lanes && i < count ? {load} : last_word();\n}}\n\
              sort_shared<SIZE, ALL>(words);\n\
-             const auto word = [&](u64 lane, u64 i) {{ return words[(lane - first) * SIZE + i]; }};\n{finish}__syncthreads();\n"
+             const auto word = [&](u64 lane, u64 i) {{ return words[(lane - first) * SIZE + i]; }};\n\
+             {finish}__syncthreads();\n"
         );
         let room = format!(
             "{begin}constexpr int SIZE = {size}, ALL = {all};\n\
@@ -139,7 +140,8 @@ impl<'o, 'a> Order<'o, 'a> {
         Self::blocks(b, &room, self.lanes.div_ceil(per_block), &body)
     }
 
-    /// Sorts chunks of `count` words of each lane and writes as many as `keep` of each chunk to `to`, `kept` for each lane.
+    /// Sorts chunks of `count` words of each lane and writes as many as `keep` of each chunk to `to`, `kept` for each
+    /// lane.
     fn chunks(&self, from: From, count: u64, keep: u64, to: usize, kept: u64) -> Call {
         let (mut b, begin) = self.builder("sort_chunks");
         for (name, value) in [("count", count), ("keep", keep), ("kept", kept), ("chunks", count.div_ceil(CHUNK))] {
@@ -162,8 +164,8 @@ impl<'o, 'a> Order<'o, 'a> {
         Self::blocks(b, &room, self.lanes * count.div_ceil(CHUNK), &body)
     }
 
-    /// Merges chunks of `count` words of each lane until they are one run; gives where that is. Of the two places the first has
-    /// the chunks.
+    /// Merges chunks of `count` words of each lane until they are one run; gives where that is. Of the two places the
+    /// first has the chunks.
     fn merged(&self, plan: &mut Plan, count: u64, mut places: [usize; 2]) -> usize {
         let mut run = CHUNK;
         while run < count {
@@ -216,8 +218,8 @@ impl<'o, 'a> Order<'o, 'a> {
         plan
     }
 
-    /// The least `m` words of each chunk of each lane, again and again, until a block can sort what is left; gives where that is,
-    /// and how many there are of each lane.
+    /// The least `m` words of each chunk of each lane, again and again, until a block can sort what is left; gives
+    /// where that is, and how many there are of each lane.
     fn selected(&self, plan: &mut Plan, m: u64) -> (usize, u64) {
         let left = |count: u64| (count - 1) / CHUNK * m + ((count - 1) % CHUNK + 1).min(m);
         let mut places = [0, self.bytes(left(self.n))];
