@@ -61,6 +61,6 @@ __device__ __noinline__ double ln_f64(double x) {
 // ln(1 + x): the digits that 1 + x loses come back by the ratio
 __device__ __noinline__ double ln_1p_f64(double x) {
     const double u = 1 + x;
-    if (u == 1 || is_infinite(x)) return x;
+    if (u == 1 || (x > 0 && is_infinite(x))) return x;
     return ln_f64(u) * (x / (u - 1));
 }
