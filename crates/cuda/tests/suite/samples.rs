@@ -16,9 +16,9 @@ use crate::rig::compiler;
 /// Operators whose sums are taken in another order than the CPU's. They agree within the tolerance of their dtype.
 const SUMS: &[&str] = &["matmul", "matmul_wide", "fused_matmul"];
 
-/// Operators that have functions of f64 from the CPU's C library, whose bits are its own. In f64 they agree within its tolerance.
-const FUNCTIONS_OF_F64: &[&str] =
-    &["cross_entropy", "cross_entropy_grad", "cumulate", "log_sum_exp", "softmax", "softmax_grad"];
+/// Operators whose f64 agrees within its tolerance: exponentials and logarithms are of the CPU's C library there, and losses
+/// are summed up in another order. In other dtypes they have the CPU's bits.
+const FUNCTIONS_OF_F64: &[&str] = &["cross_entropy", "cumulate", "log_sum_exp", "softmax", "softmax_grad"];
 
 /// Operators of which some or all samples run on the host.
 const ON_THE_HOST: &[&str] = &[];
