@@ -8,6 +8,9 @@ use super::shared::Shared;
 use crate::code::{Barrier, BarrierResult, Inst, Kernel, Op};
 use crate::lanes::{LANES, Regs, Slot};
 
+/// Atomic instructions of a group after which another has its turn: one that waits for a lock waits for a group that is further.
+const PATIENCE: u32 = 256;
+
 /// The most warps of a block.
 pub(super) const MAX_WARPS: usize = 32;
 
@@ -124,9 +127,16 @@ impl<'a> Block<'a> {
         self.groups.clear();
         self.waiting.clear();
         self.groups.push(Group { at: 0, mask: self.all });
+        let mut turn = 0;
         loop {
             while let Some(group) = self.groups.pop() {
-                self.run_group(group)?;
+                let is_long = self.run_group(group, false)?;
+                let others = self.groups.len().saturating_sub(1);
+                if is_long && others > 0 {
+                    turn = (turn + 1) % others;
+                    let other = self.groups.remove(turn);
+                    self.run_group(other, true)?;
+                }
             }
             if self.waiting.is_empty() {
                 return Ok(());
@@ -151,10 +161,12 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Runs the group with the least instruction until it ends, waits, parts, or passes another group.
-    fn run_group(&mut self, group: Group) -> Result<(), Box<Fault>> {
+    /// Runs the group with the least instruction until it ends, waits, parts, or passes another group. One that has its turn may
+    /// pass others. True if it took long, and goes on later.
+    fn run_group(&mut self, group: Group, is_turn: bool) -> Result<bool, Box<Fault>> {
         let kernel = self.kernel;
         let Group { mut at, mut mask } = group;
+        let mut left = PATIENCE;
         loop {
             while let Some(next) = self.groups.last()
                 && next.at == at
@@ -163,6 +175,11 @@ impl<'a> Block<'a> {
                 self.groups.pop();
             }
             let inst = &kernel.code[at];
+            if is_turn && matches!(inst.op, Op::Warp(_)) {
+                // the others of the warp come there in their order
+                self.put(Group { at, mask });
+                return Ok(false);
+            }
             if !self.limit.step() {
                 let message = "the launch has run more instructions than the limit: it hangs";
                 return Err(self.fault(&Trouble::new(FaultKind::Limit, first(&mask), message), inst.line));
@@ -175,11 +192,13 @@ impl<'a> Block<'a> {
             at = match next {
                 Next::On => at + 1,
                 Next::To(to) => to,
-                Next::Apart => return Ok(()),
+                Next::Apart => return Ok(false),
             };
-            if self.groups.last().is_some_and(|next| next.at < at) {
+            left = left.saturating_sub(u32::from(matches!(inst.op, Op::Atomic(_))));
+            let is_long = left == 0 && !self.groups.is_empty();
+            if is_long || (!is_turn && self.groups.last().is_some_and(|next| next.at < at)) {
                 self.put(Group { at, mask });
-                return Ok(());
+                return Ok(is_long);
             }
         }
     }

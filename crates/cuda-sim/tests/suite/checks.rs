@@ -184,6 +184,18 @@ fn hangs_and_traps() {
 }
 
 #[test]
+fn a_lock_goes_from_thread_to_thread() {
+    // those that wait are at lesser instructions than the one that has the lock
+    let body = "L: atom.global.cas.b32 %v, [%x], 0, 1;\nsetp.ne.u32 %p, %v, 0;\n@%p bra L;\n\
+                ld.volatile.global.u32 %v, [%x+4];\nadd.u32 %v, %v, 1;\nst.volatile.global.u32 [%x+4], %v;\n\
+                membar.gl;\natom.global.exch.b32 %v, [%x], 0;";
+    for seed in 0..4 {
+        let words = planted(body, 1, 3).run(seed).unwrap_or_else(|(fault, _)| panic!("{fault}"));
+        assert_eq!(words[..3], [0, 4, 2]);
+    }
+}
+
+#[test]
 fn shapes_that_a_kernel_does_not_take() {
     let text = format!(
         "{HEAD}.visible .entry k()\n.reqntid 8, 4\n{{\nret;\n}}\n.visible .entry m() .maxntid 64, 1, 1 {{\nret;\n}}\n"

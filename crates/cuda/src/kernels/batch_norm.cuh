@@ -1,7 +1,8 @@
 // Batch normalisation of `[n, c, s]`: sums of units of a channel, then a block for each channel, then all elements.
 //
-// The order is that of the CPU's kernels: a unit is at most 1024 elements of a channel in 16 lanes, from one image or from as many
-// whole images as fit, and the units of an image are added up before those of the next. Of `s = 1` a unit is some images in order.
+// The order is that of the CPU's kernels: a unit is at most 1024 elements of a channel in 16 lanes, from one image or
+// from as many whole images as fit, and the units of an image are added up before those of the next. Of `s = 1` a unit
+// is some images in order.
 
 struct Batch {
     u64 n, c, s, images, blocks;
@@ -54,18 +55,26 @@ __device__ __forceinline__ Pair column_sums(Batch d, u64 channel, u64 unit, Term
     return sums;
 }
 
-// The sums of all units of a channel: of a run, and then of runs.
+// The sums of all units of a channel, of a run and then of runs, by a block of 256 threads for all of them.
 __device__ inline Pair channel_sums(Batch d, const Pair *units, u64 channel) {
-    Pair all{0, 0};
-    for (u64 run = 0; run < d.runs(); ++run) {
-        Pair sums{0, 0};
-        for (u64 block = 0; block < d.blocks; ++block) {
-            const Pair unit = units[(run * d.blocks + block) * d.c + channel];
-            sums.a += unit.a;
-            sums.b += unit.b;
+    __shared__ Pair some[256];
+    const u64 count = d.runs() * d.blocks;
+    Pair all{0, 0}, run{0, 0};
+    u64 unit = 0;
+    for (u64 from = 0; from < count; from += 256) {
+        if (from + threadIdx.x < count) some[threadIdx.x] = units[(from + threadIdx.x) * d.c + channel];
+        __syncthreads();
+        // each thread adds up all, which takes no longer than one
+        const int end = (int)least(256, count - from);
+        for (int k = 0; k < end; ++k) {
+            run = Pair{run.a + some[k].a, run.b + some[k].b};
+            if (++unit == d.blocks) {
+                all = Pair{all.a + run.a, all.b + run.b};
+                run = Pair{0, 0};
+                unit = 0;
+            }
         }
-        all.a += sums.a;
-        all.b += sums.b;
+        __syncthreads();
     }
     return all;
 }
@@ -82,8 +91,9 @@ __device__ __forceinline__ real slope(element scale, real var, double eps) {
 
 // The statistics of a channel by a block.
 template <int M, int CHUNKS>
-__device__ __forceinline__ Channel channel_of(Room<256, M, CHUNKS> &room, Batch d, u64 channel, const element *x, element scale, double eps,
-                              double mean, Pair sums, real &found_mean, real &found_var) {
+__device__ __forceinline__ Channel channel_of(Room<256, M, CHUNKS> &room, Batch d, u64 channel, const element *x,
+                                              element scale, double eps, double mean, Pair sums, real &found_mean,
+                                              real &found_var) {
     const double count = (double)d.count();
     const real var = (real)((sums.b - sums.a * sums.a / count) / count);
     Channel all{Row{0, 0, 0}, (real)mean, slope(scale, var, eps)};
@@ -103,7 +113,8 @@ __device__ __forceinline__ element normalised(const Channel &c, element x, eleme
     return down((up(x) - c.mean) * c.factor + up(bias));
 }
 
-// The terms of `dx` of a channel: `a dy + (b (x - about) + c)`; of one that was scaled the means of `dy` and of its products.
+// The terms of `dx` of a channel: `a dy + (b (x - about) + c)`; of one that was scaled the means of `dy` and of its
+// products.
 struct Terms {
     Row row;
     double sum, moment;
@@ -111,12 +122,15 @@ struct Terms {
 };
 
 template <int M, int CHUNKS>
-__device__ __forceinline__ Terms terms_of(Room<256, M, CHUNKS> &room, Batch d, u64 channel, const element *x, const element *dy, element scale,
-                          real mean, real var, double eps, Pair sums, element &dscale, element &dbias) {
-    const double count = (double)d.count(), inverse = 1.0 / __dsqrt_rn((double)var + eps), a = (double)up(scale) * inverse;
+__device__ __forceinline__ Terms terms_of(Room<256, M, CHUNKS> &room, Batch d, u64 channel, const element *x,
+                                          const element *dy, element scale, real mean, real var, double eps, Pair sums,
+                                          element &dscale, element &dbias) {
+    const double count = (double)d.count(), inverse = 1.0 / __dsqrt_rn((double)var + eps);
+    const double a = (double)up(scale) * inverse;
     dbias = down64(sums.a);
     dscale = down64(sums.b * inverse);
-    Terms t{Row{0, 0, 0}, 0, 0, mean, (real)a, (real)(-a * inverse * inverse * sums.b / count), (real)(-a * sums.a / count)};
+    const real b = (real)(-a * inverse * inverse * sums.b / count), c = (real)(-a * sums.a / count);
+    Terms t{Row{0, 0, 0}, 0, 0, mean, (real)a, b, c};
     double square;
     const auto at = [&](u64 k) { return d.at(channel, k); };
     if (is_far((double)var, eps) &&

@@ -122,12 +122,7 @@ impl<'o, 'a> Batch<'o, 'a> {
     /// A kernel of a block for each channel; `row` is its number.
     fn channels(&self, name: &'static str, body: &str) -> Call {
         let (b, begin) = self.builder(name);
-        // of a sum the first thread's is for all
-        let text = format!(
-            "{begin}if (threadIdx.x == 0) {{\nconst Pair sums = channel_sums(d, units, row);\n\
-             room.sums[0] = sums.a;\nroom.sums[1] = sums.b;\n}}\n__syncthreads();\n\
-             const Pair sums{{room.sums[0], room.sums[1]}};\n__syncthreads();\n{body}"
-        );
+        let text = format!("{begin}const Pair sums = channel_sums(d, units, row);\n{body}");
         Team::block().each(b, self.c, &text)
     }
 
@@ -155,9 +150,8 @@ impl<'o, 'a> Batch<'o, 'a> {
             _ => ("up(x0[i])", "const real u = up(x0[i]) - about;\nv[0] = u;\nv[1] = u * u;\n"),
         };
         plan.calls.push(self.units_of("batch_norm_sums", &format!("v[0] = {value};\nv[1] = 0;\n")));
-        let (b, begin) = self.builder("batch_norm_means");
-        let mean = format!("{begin}means[i] = channel_sums(d, units, i).a / (double)d.count();\n");
-        plan.calls.extend(b.each(self.c, &mean));
+        let mean = "if (threadIdx.x == 0) means[row] = sums.a / (double)d.count();\n";
+        plan.calls.push(self.channels("batch_norm_means", mean));
         plan.calls.push(self.units_of("batch_norm_squares", &format!("const {about};\n{square}")));
         plan.calls.push(self.channels(
             "batch_norm_channels",

@@ -17,8 +17,8 @@ struct Labels {
     }
 };
 
-// The loss of an example: `rest` is the sum of the other classes' exponentials, `own` the logit less the largest; `mean` gives the
-// mean of these.
+// The loss of an example: `rest` is the sum of the other classes' exponentials, `own` the logit less the largest;
+// `mean` gives the mean of these.
 template <typename Mean>
 __device__ __forceinline__ real loss_of(real rest, real own, double smoothing, Mean mean) {
     const real lse = own == 0 ? ln_1p(rest) : ln(rest + exponential(own));
@@ -51,12 +51,15 @@ struct Smoothing {
 };
 
 template <int TEAM, int M, int CHUNKS>
-__device__ void loss_grad_row(Room<TEAM, M, CHUNKS> &room, const element *x, element *dx, u64 n, u64 label, real w, Smoothing s) {
+__device__ void loss_grad_row(Room<TEAM, M, CHUNKS> &room, const element *x, element *dx, u64 n, u64 label, real w,
+                              Smoothing s) {
     const real most = largest(room, x, n);
     const real rest = sum_around(room, x, n, label, most);
     const real inverse = (real)1 / (rest + exponential(up(x[label]) - most));
-    for (u64 k = threadIdx.x % TEAM; k < n; k += TEAM)
-        dx[k] = down(k == label ? w * (s.spared - rest * inverse) : w * (exponential(up(x[k]) - most) * inverse - s.miss));
+    for (u64 k = threadIdx.x % TEAM; k < n; k += TEAM) {
+        const real share = exponential(up(x[k]) - most) * inverse;
+        dx[k] = down(k == label ? w * (s.spared - rest * inverse) : w * (share - s.miss));
+    }
 }
 
 __device__ inline void loss_grad_column(Column x, element *dx, u64 label, real w, Smoothing s) {
@@ -90,6 +93,7 @@ __device__ inline void loss_parts(Labels labels, u64 n, const real *each, Loss *
 
 __device__ inline Loss loss_total(const Loss *parts, u64 n) {
     Loss all{-0.0, 0};
+#pragma unroll 8
     for (u64 i = 0; i < n; ++i) all = Loss{all.sum + parts[i].sum, all.count + parts[i].count};
     return all;
 }

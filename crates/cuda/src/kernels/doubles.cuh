@@ -1,4 +1,5 @@
-// Functions of double within a few units in the last place, of plain arithmetic alone: the CPU has those of its C library.
+// Functions of double within a few units in the last place, of plain arithmetic alone: the CPU has those of its C
+// library.
 
 // ln 2, whose high part has so few digits that its multiples are exact
 __device__ constexpr double LN_2_HIGH = 0x1.62e42fefa0000p-1, LN_2_LOW = 0x1.cf79abc9e3b3ap-40;
@@ -60,6 +61,6 @@ __device__ __noinline__ double ln_f64(double x) {
 // ln(1 + x): the digits that 1 + x loses come back by the ratio
 __device__ __noinline__ double ln_1p_f64(double x) {
     const double u = 1 + x;
-    if (u == 1 || is_infinite(x)) return x;
+    if (u == 1 || (x > 0 && is_infinite(x))) return x;
     return ln_f64(u) * (x / (u - 1));
 }

@@ -1,8 +1,9 @@
 // Reductions in the order of the CPU's kernels, so that their bits are those.
 //
-// An output is a fold over parts, a part over units, and a unit over some neighbouring elements. Units are independent. They come
-// to lanes, which are added up in order to the totals of parts, and these in order to that of the output. `R` is the reducer,
-// `load(i)` gives an element by its index, `kept` and `reduced` give where an index over the kept and the reduced axes begins.
+// An output is a fold over parts, a part over units, and a unit over some neighbouring elements. Units are independent.
+// They come to lanes, which are added up in order to the totals of parts, and these in order to that of the output. `R`
+// is the reducer, `load(i)` gives an element by its index, `kept` and `reduced` give where an index over the kept and
+// the reduced axes begins.
 
 // elements of a block of a run, and rows of a block of columns
 constexpr u64 BLOCK = 256, ROWS = 32;
@@ -45,11 +46,14 @@ struct Runs {
         return kept(o);
     }
 
-    // The lane of a unit by `G` threads: lanes of every 16th element, joined as a tree. Only the first thread's is right.
+    // The lane of a unit by `G` threads: lanes of every 16th element, joined as a tree. Only the first thread's is
+    // right.
     template <typename R, int G, int UNROLL, typename Load, typename Reduced>
-    __device__ typename R::Lane fold(u64 base, u64, u64 part, u64 unit, typename R::Parameter p, Load load, Reduced reduced) const {
+    __device__ typename R::Lane fold(u64 base, u64, u64 part, u64 unit, typename R::Parameter p, Load load,
+                                     Reduced reduced) const {
         const u64 piece = part * per_part + unit / blocks, at = unit % blocks * BLOCK;
-        const u64 n = least(BLOCK, elems(piece) - at), from = base + reduced(piece) + at, position = piece * length + at;
+        const u64 n = least(BLOCK, elems(piece) - at);
+        const u64 from = base + reduced(piece) + at, position = piece * length + at;
         const u64 t = threadIdx.x % G;
         typename R::Lane lane = R::lane();
         if (G == 1 || n < LANES) {
@@ -68,8 +72,8 @@ struct Runs {
     }
 };
 
-// The innermost axes are kept: `width` neighbouring columns. A unit is one column of as many as `ROWS` rows, `together` apart. The
-// columns from `tail` on have parts of another length.
+// The innermost axes are kept: `width` neighbouring columns. A unit is one column of as many as `ROWS` rows, `together`
+// apart. The columns from `tail` on have parts of another length.
 struct Columns {
     u64 width, rows, together, tail, part_rows, tail_rows;
 
@@ -88,7 +92,8 @@ struct Columns {
     }
 
     template <typename R, int G, int UNROLL, typename Load, typename Reduced>
-    __device__ typename R::Lane fold(u64 base, u64 o, u64 part, u64 unit, typename R::Parameter p, Load load, Reduced reduced) const {
+    __device__ typename R::Lane fold(u64 base, u64 o, u64 part, u64 unit, typename R::Parameter p, Load load,
+                                     Reduced reduced) const {
         const u64 from = part * length(o), n = least(length(o), rows - from), whole = n / together;
         // rows that are too few for one more to each of those together are folded one after the other
         const u64 group = unit / together * ROWS;
@@ -104,8 +109,8 @@ struct Columns {
 
 // All of an output by `G` threads.
 template <typename R, int G, int UNROLL, typename Shape, typename Load, typename Kept, typename Reduced>
-__device__ __forceinline__ void fold_all(Shape shape, u64 outputs, u64 parts, result *y, Numbers numbers, Load load, Kept kept,
-                                         Reduced reduced) {
+__device__ __forceinline__ void fold_all(Shape shape, u64 outputs, u64 parts, result *y, Numbers numbers, Load load,
+                                         Kept kept, Reduced reduced) {
     const u64 step = (u64)gridDim.x * blockDim.x / G;
     for (u64 o = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / G; o < outputs; o += step) {
         const typename R::Parameter p = R::parameter(y + o);
@@ -122,12 +127,8 @@ __device__ __forceinline__ void fold_all(Shape shape, u64 outputs, u64 parts, re
     }
 }
 
-// Where the lane of a unit is: neighbouring columns are neighbours.
-__device__ __forceinline__ u64 lane_at(u64 o, u64 part, u64 unit, u64 width, u64 parts, u64 most) {
-    return ((o / width * parts + part) * most + unit) * width + o % width;
-}
-
-// The lanes of all units, each by `G` threads. A part has at most `most` units.
+// The lanes of all units, each by `G` threads. A part has at most `most` units. Lanes of neighbouring columns are
+// neighbours.
 template <typename R, int G, int UNROLL, typename Shape, typename Load, typename Kept, typename Reduced>
 __device__ __forceinline__ void fold_units(Shape shape, u64 outputs, u64 parts, u64 most, u64 width, const result *y,
                                            typename R::Lane *lanes, Load load, Kept kept, Reduced reduced) {
@@ -143,7 +144,8 @@ __device__ __forceinline__ void fold_units(Shape shape, u64 outputs, u64 parts, 
     }
 }
 
-// The outputs of the lanes of all units: a thread for each part, of which a block has as many of `PARTS` outputs in a row.
+// The outputs of the lanes of all units: a thread for each part, of which a block has as many of `PARTS` outputs in a
+// row.
 template <typename R, int PARTS, typename Shape>
 __device__ __forceinline__ void fold_lanes(Shape shape, u64 outputs, u64 parts, u64 most, u64 width, result *y,
                                            const typename R::Lane *lanes, Numbers numbers) {
@@ -156,8 +158,10 @@ __device__ __forceinline__ void fold_lanes(Shape shape, u64 outputs, u64 parts, 
         typename R::Total total = R::total();
         if (o < outputs && part < parts) {
             const u64 units = shape.units(o, part);
-            for (u64 unit = 0; unit < units; ++unit)
-                total = R::add(total, lanes[lane_at(o, part, unit, width, parts, most)]);
+            const typename R::Lane *own = lanes + ((o / width * parts + part) * most * width + o % width);
+            // a sum waits for the one before, and loads need not
+#pragma unroll 8
+            for (u64 unit = 0; unit < units; ++unit) total = R::add(total, own[unit * width]);
         }
         totals[threadIdx.x] = total;
         __syncthreads();

@@ -1,5 +1,5 @@
-//! Folds over any set of axes, in the order of the CPU's kernels: a whole output by a few threads, or its units apart and then
-//! their lanes through the workspace.
+//! Folds over any set of axes, in the order of the CPU's kernels: a whole output by a few threads, or its units apart
+//! and then their lanes through the workspace.
 
 use std::fmt::Write;
 

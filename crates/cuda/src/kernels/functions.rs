@@ -7,7 +7,8 @@ use remat_types::{DType, Error, ErrorKind, Result};
 use crate::source::c_type;
 use crate::source::expression::statements;
 
-/// A function of an expression's inputs that gives its first result. Errors: those of [`statements`]; Internal for no result.
+/// A function of an expression's inputs that gives its first result. Errors: those of [`statements`]; Internal for no
+/// result.
 pub(super) fn function(name: &str, e: &Expression) -> Result<String> {
     let names: Vec<String> = (0..e.inputs.len()).map(|k| format!("x{k}")).collect();
     let parameters: Vec<String> = e.inputs.iter().zip(&names).map(|(d, x)| format!("{} {x}", c_type(*d))).collect();

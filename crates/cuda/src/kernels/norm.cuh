@@ -1,7 +1,7 @@
 // Rows over the root of their mean square, about their mean or not, and the gradients.
 
-// How a row is normalised: `(x - mean) inverse` in `real`; or of a row whose squares are beyond the numbers `(x by - mean) inverse`
-// in double, with a power of two that brings its largest element to 1. `by` is 0 for the former.
+// How a row is normalised: `(x - mean) inverse` in `real`; or of a row whose squares are beyond the numbers `(x by -
+// mean) inverse` in double, with a power of two that brings its largest element to 1. `by` is 0 for the former.
 struct Row {
     double by, mean, inverse;
 
@@ -9,7 +9,8 @@ struct Row {
     __device__ double far(real x) const { return ((double)x * by - mean) * inverse; }
 };
 
-// True if a mean square says nothing about a row: it is not a number, infinite, or too small for squares that are normal numbers.
+// True if a mean square says nothing about a row: it is not a number, infinite, or too small for squares that are
+// normal numbers.
 __device__ __forceinline__ bool is_far(double square, double eps) {
     return !(square + eps > LEAST_SQUARE && square < f64_of_bits(0x7ff0000000000000ull));
 }
@@ -22,8 +23,8 @@ __device__ inline double scale_of(double most) {
     return f64_of_bits((u64)(1023 + n) << 52);
 }
 
-// The row that `x(k)` gives once it is scaled; false for one that is 0 everywhere or holds NaN or an infinity. `square` is the mean
-// of the squares of what was scaled, about the mean.
+// The row that `x(k)` gives once it is scaled; false for one that is 0 everywhere or holds NaN or an infinity. `square`
+// is the mean of the squares of what was scaled, about the mean.
 template <int TEAM, bool CENTRED, int M, int CHUNKS, typename X>
 __device__ __noinline__ bool scaled_row(Room<TEAM, M, CHUNKS> &room, u64 n, double eps, X x, Row &row, double &square) {
     double most = 0;
@@ -71,8 +72,8 @@ __device__ __forceinline__ Row row_of(Room<TEAM, M, CHUNKS> &room, const element
 }
 
 template <bool CENTRED, int TEAM, int M, int CHUNKS>
-__device__ void norm_row(Room<TEAM, M, CHUNKS> &room, const element *x, const element *scale, const element *bias, element *y, u64 n,
-                         double eps) {
+__device__ void norm_row(Room<TEAM, M, CHUNKS> &room, const element *x, const element *scale, const element *bias,
+                         element *y, u64 n, double eps) {
     const Row row = row_of<CENTRED>(room, x, n, eps);
     for (u64 k = threadIdx.x % TEAM; k < n; k += TEAM) {
         const real v = up(x[k]), by = up(scale[k]);
@@ -97,8 +98,8 @@ __device__ __noinline__ void far_grad_row(Room<TEAM, M, CHUNKS> &room, Row row, 
 
 // The gradient of a row; gives how it was normalised, for the gradients of the scale and the bias.
 template <bool CENTRED, int TEAM, int M, int CHUNKS>
-__device__ Row norm_grad_row(Room<TEAM, M, CHUNKS> &room, const element *x, const element *scale, const element *dy, element *dx, u64 n,
-                             double eps) {
+__device__ Row norm_grad_row(Room<TEAM, M, CHUNKS> &room, const element *x, const element *scale, const element *dy,
+                             element *dx, u64 n, double eps) {
     const double count = (double)n;
     const real about = CENTRED ? (real)(sum_of(room, n, [&](u64 k) { return up(x[k]); }) / count) : 0;
     // of the deviations and their squares, of the gradients, and of their products with the deviations
@@ -130,8 +131,8 @@ __device__ Row norm_grad_row(Room<TEAM, M, CHUNKS> &room, const element *x, cons
 
 // The sums of gradients of the scale and the bias over a block of rows: for `i` a block and a column of `n`.
 template <bool CENTRED>
-__device__ __forceinline__ void norm_grad_column(u64 i, u64 rows, u64 n, u64 blocks, const element *x, const element *dy,
-                                                 const Row *all, real *scales, real *biases) {
+__device__ __forceinline__ void norm_grad_column(u64 i, u64 rows, u64 n, u64 blocks, const element *x,
+                                                 const element *dy, const Row *all, real *scales, real *biases) {
     const u64 size = rows / blocks, rest = rows % blocks, block = i / n, k = i % n;
     const u64 from = block * size + least(block, rest), to = from + size + (block < rest);
     real scale = 0, bias = 0;

@@ -66,7 +66,8 @@ impl<'o, 'a> Norm<'o, 'a> {
         b
     }
 
-    /// Blocks of rows whose gradients of scale and bias are summed apart: those of the CPU, and more where it has long ones.
+    /// Blocks of rows whose gradients of scale and bias are summed apart: those of the CPU, and more where it has long
+    /// ones.
     fn blocks(&self) -> u64 {
         (self.rows / ROWS_MIN).min(CPU_BLOCKS).max((self.rows / ROWS).min(MOST_BLOCKS)).max(1)
     }
@@ -97,7 +98,8 @@ fn backward(norm: &Norm<'_, '_>) -> Plan {
         b.parameter("Row *all", Value::Workspace(0));
         let team = Team::new(norm.dtype, norm.n, 4);
         let body = format!(
-            "const Row found = norm_grad_row<{is_centred}>(room, x0 + row * s, x1, x2 + row * s, y0 + row * s, s, eps);\n\
+            "const u64 at = row * s;\n\
+             const Row found = norm_grad_row<{is_centred}>(room, x0 + at, x1, x2 + at, y0 + at, s, eps);\n\
              if (threadIdx.x % {} == 0) all[row] = found;\n",
             team.threads()
         );

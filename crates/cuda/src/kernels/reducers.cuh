@@ -1,7 +1,7 @@
 // What a reduction does with its elements: the reducers of the CPU's kernels, whose steps these are one by one.
 //
-// `element` and `result` are the types in memory. A reducer has a lane, the accumulator of neighbouring elements, and a total,
-// that of lanes. A second pass reads what a first one left in the output: its parameter.
+// `element` and `result` are the types in memory. A reducer has a lane, the accumulator of neighbouring elements, and a
+// total, that of lanes. A second pass reads what a first one left in the output: its parameter.
 
 // Numbers of a reduction that finish an output: the elements of one, and a divisor of their squares.
 struct Numbers {
@@ -114,8 +114,8 @@ struct Squares {
     }
 };
 
-// A sum of squares of any doubles: each under the scale of its size (Blue, "A portable Fortran program to find the Euclidean norm
-// of a vector", 1978).
+// A sum of squares of any doubles: each under the scale of its size (Blue, "A portable Fortran program to find the
+// Euclidean norm of a vector", 1978).
 struct BySize {
     double small, middle, large;
     static __device__ BySize none() { return BySize{0, 0, 0}; }

@@ -36,15 +36,14 @@ pub(super) fn vocabulary(dtype: DType) -> String {
     ) + include_str!("teams.cuh")
 }
 
-/// The functions of numbers that losses use, and the constants. Errors: those of [`unary`].
+/// The functions of numbers that losses use. Errors: those of [`unary`].
 pub(super) fn functions(dtype: DType) -> Result<String> {
-    let constants = "constexpr real MINUS_LN_2 = (real)-0.693147180559945309417;\n";
     let doubles = include_str!("doubles.cuh");
     if dtype == DType::F64 {
         let name = |short: &str, long: &str| {
             format!("__device__ __forceinline__ double {short}(double x) {{ return {long}(x); }}\n")
         };
-        return Ok(format!("{constants}{doubles}")
+        return Ok(doubles.to_owned()
             + &name("exponential", "exp_f64")
             + &name("exp_m1", "exp_m1_f64")
             + &name("ln", "ln_f64")
@@ -53,7 +52,7 @@ pub(super) fn functions(dtype: DType) -> Result<String> {
     let exponentials = unary("exponential", UnaryFn::Exp)? + &unary("exp_m1", UnaryFn::Expm1)?;
     // the CPU's library rounds the logarithm of a float nearly always as its digits beyond say
     let ln = "__device__ __forceinline__ float ln(float x) { return (float)ln_f64((double)x); }\n";
-    Ok(format!("{constants}{doubles}{exponentials}{ln}") + &unary("ln_1p", UnaryFn::Log1p)?)
+    Ok(format!("{doubles}{exponentials}{ln}") + &unary("ln_1p", UnaryFn::Log1p)?)
 }
 
 /// The team that takes a row, and its shared memory.
@@ -79,13 +78,14 @@ impl Team {
         Team { threads: THREADS.into(), sums: 2, chunks: 1 }
     }
 
-    /// A kernel that runs `body` for each `row` below `rows`, with `room`, by a team; the template arguments of functions are
-    /// those of their operands.
+    /// A kernel that runs `body` for each `row` below `rows`, with `room`, by a team; the template arguments of
+    /// functions are those of their operands.
     pub(super) fn each(self, mut b: Builder, rows: u64, body: &str) -> Call {
         let Team { threads, sums, chunks } = self;
         b.u64("rows", rows);
         let text = format!(
-            "each_row<{threads}, {sums}, {chunks}>(rows, [&](u64 row, Room<{threads}, {sums}, {chunks}> &room) {{\n{body}}});\n"
+            "typedef Room<{threads}, {sums}, {chunks}> Own;\n\
+             each_row<{threads}, {sums}, {chunks}>(rows, [&](u64 row, Own &room) {{\n{body}}});\n"
         );
         let blocks = (rows * threads).div_ceil(THREADS.into()).clamp(1, MOST_BLOCKS) as u32;
         b.build(Grid { blocks: [blocks, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 }, &text)

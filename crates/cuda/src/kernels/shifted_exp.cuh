@@ -2,7 +2,7 @@
 
 // nothing is subtracted where the maximum is infinite, so that no inf - inf arises
 __device__ __forceinline__ float shift_of(float most) { return fabsf(most) == f32_of_bits(0x7f800000u) ? 0 : most; }
-__device__ __forceinline__ double shift_of(double most) { return fabs(most) == f64_of_bits(0x7ff0000000000000ull) ? 0 : most; }
+__device__ __forceinline__ double shift_of(double most) { return is_infinite(most) ? 0 : most; }
 
 struct ShiftedExp : Sum<float, double> {
     typedef float Parameter;

@@ -33,6 +33,11 @@ __device__ void softmax_row(Room<TEAM, M, CHUNKS> &room, const element *x, eleme
     }
     const real sum = (real)sum_of(room, n, [&](u64 k) { return exponential(up(x[k]) - most); });
     const real inverse = (real)1 / sum;
+    if (TEAM > LANES && n <= CHUNKS * SPAN) {
+        // all terms are there still
+        for (int k = threadIdx.x; k < (int)n; k += TEAM) y[k] = down(room.term(0, k) * inverse);
+        return;
+    }
     for (u64 k = threadIdx.x % TEAM; k < n; k += TEAM) y[k] = down(exponential(up(x[k]) - most) * inverse);
 }
 
@@ -75,6 +80,9 @@ __device__ void softmax_column(Column x, element *y) {
     }
 }
 
+// of the logarithms of a row at most one is above it
+__device__ __forceinline__ real minus_ln_2() { return (real)-0.693147180559945309417; }
+
 template <bool LOG>
 __device__ __forceinline__ element gradient(real y, real dy, real sum) {
     return LOG ? down(dy - exponential(y) * sum) : down(y * (dy - sum));
@@ -86,7 +94,7 @@ __device__ __forceinline__ element certain(real y, real dy, real sum) { return d
 template <int TEAM, bool LOG, int M, int CHUNKS>
 __device__ void softmax_grad_row(Room<TEAM, M, CHUNKS> &room, const element *y, const element *dy, element *dx, u64 n) {
     const real sum = (real)sum_of(room, n, [&](u64 k) { return LOG ? up(dy[k]) : up(dy[k]) * up(y[k]); });
-    const u64 at = LOG ? first_where(room, n, [&](u64 k) { return up(y[k]) > MINUS_LN_2; }) : n;
+    const u64 at = LOG ? first_where(room, n, [&](u64 k) { return up(y[k]) > minus_ln_2(); }) : n;
     for (u64 k = threadIdx.x % TEAM; k < n; k += TEAM)
         dx[k] = k == at ? certain(up(y[k]), up(dy[k]), sum) : gradient<LOG>(up(y[k]), up(dy[k]), sum);
 }
@@ -96,7 +104,7 @@ __device__ void softmax_grad_column(Column y, Column dy, element *dx) {
     real sum = 0;
     for (u64 k = 0; k < y.n; ++k) sum += LOG ? dy.at(k) : dy.at(k) * y.at(k);
     for (u64 k = 0; k < y.n; ++k) {
-        const bool is_certain = LOG && y.at(k) > MINUS_LN_2;
+        const bool is_certain = LOG && y.at(k) > minus_ln_2();
         dx[k * y.step] = is_certain ? certain(y.at(k), dy.at(k), sum) : gradient<LOG>(y.at(k), dy.at(k), sum);
     }
 }

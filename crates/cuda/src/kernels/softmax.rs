@@ -186,10 +186,12 @@ impl<'o, 'a> Loss<'o, 'a> {
                 b,
                 &labels,
                 &format!(
-                    "const real loss = own == ~0ull ? (real)0 : loss_row<TEAM>(room, x0 + i * c, c, own, smoothing);\n{row}"
+                    "const real loss =\n\
+                     own == ~0ull ? (real)0 : loss_row<TEAM>(room, x0 + i * c, c, own, smoothing);\n{row}"
                 ),
                 &format!(
-                    "const real loss = own == ~0ull ? (real)0 : loss_column(Column{{x0 + at, c, inner}}, own, smoothing);\n{column}"
+                    "const real loss =\n\
+                     own == ~0ull ? (real)0 : loss_column(Column{{x0 + at, c, inner}}, own, smoothing);\n{column}"
                 ),
             ));
         }
@@ -228,7 +230,8 @@ impl<'o, 'a> Loss<'o, 'a> {
             b,
             &begin,
             &format!(
-                "if (own == ~0ull) {{\nfor (u64 k = threadIdx.x % TEAM; k < c; k += TEAM) y0[i * c + k] = {zero};\nreturn;\n}}\n\
+                "if (own == ~0ull) {{\n\
+                 for (u64 k = threadIdx.x % TEAM; k < c; k += TEAM) y0[i * c + k] = {zero};\nreturn;\n}}\n\
                  {weight}loss_grad_row<TEAM>(room, x0 + i * c, y0 + i * c, c, own, w, smoothing);\n"
             ),
             &format!(

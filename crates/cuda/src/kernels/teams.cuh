@@ -1,8 +1,8 @@
 // Teams of threads that take rows: 16 threads for a short row, else a block of 256.
 //
-// `element` is the type in memory and `real` the type to compute in; `up` and `down` convert between them, and `down64` rounds a
-// double to an element. A row's sums go in the order of the CPU's kernels: blocks of 1024 elements in 16 lanes of `real`, which
-// are added pairwise in double, and blocks one after the other in double.
+// `element` is the type in memory and `real` the type to compute in; `up` and `down` convert between them, and `down64`
+// rounds a double to an element. A row's sums go in the order of the CPU's kernels: blocks of 1024 elements in 16 lanes
+// of `real`, which are added pairwise in double, and blocks one after the other in double.
 
 constexpr int LANES = 16, SPAN = 1024;
 // between two blocks of terms in shared memory: two groups of lanes read them from different banks
@@ -28,15 +28,16 @@ __device__ __forceinline__ T from_other(T x, int bits) {
     return to.value;
 }
 
-// Pairwise over 16 threads, in the order in which a thread's partner is `half` further. Both of two threads add the same two
-// numbers, so that all have the sum.
+// Pairwise over 16 threads, in the order in which a thread's partner is `half` further. Both of two threads add the
+// same two numbers, so that all have the sum.
 __device__ __forceinline__ double lanes_sum(double x) {
 #pragma unroll
     for (int half = LANES / 2; half > 0; half /= 2) x += from_other<LANES>(x, half);
     return x;
 }
 
-// What `join` makes of the values of all threads of a team, for each of them. `room` has a value for each warp of a block.
+// What `join` makes of the values of all threads of a team, for each of them. `room` has a value for each warp of a
+// block.
 template <int TEAM, typename T, typename Join>
 __device__ __forceinline__ T team_join(T x, u64 *room, Join join) {
 #pragma unroll
@@ -52,12 +53,16 @@ __device__ __forceinline__ T team_join(T x, u64 *room, Join join) {
     return x;
 }
 
-// Shared memory of a block: the terms of `N` sums over `CHUNKS` blocks of elements, sums of blocks, and values of warps.
+// Shared memory of a block: the terms of `N` sums over `CHUNKS` blocks of elements, sums of blocks, and values of
+// warps.
 template <int TEAM, int N, int CHUNKS>
 struct Room {
     real terms[TEAM > LANES ? N * CHUNKS * STRIDE : 1];
     double sums[N * CHUNKS];
     u64 values[8];
+
+    // Term `k` of sum `i`.
+    __device__ real &term(int i, int k) { return terms[(i * CHUNKS + k / SPAN) * STRIDE + k % SPAN]; }
 };
 
 // Totals of `N` sums over a row of `n` terms, for each thread of the team. `terms(k, v)` gives those of element `k`.
@@ -90,7 +95,7 @@ __device__ __forceinline__ void sum_row(Room<TEAM, M, CHUNKS> &room, u64 n, doub
             real v[N];
             terms(from + k, v);
 #pragma unroll
-            for (int i = 0; i < N; ++i) room.terms[(i * CHUNKS + k / SPAN) * STRIDE + k % SPAN] = v[i];
+            for (int i = 0; i < N; ++i) room.term(i, k) = v[i];
         }
         __syncthreads();
         if (sum < N) {

@@ -4,8 +4,9 @@ use remat_kernels::pool::Pool;
 use remat_ops::activation::{Softmax, SoftmaxGrad};
 use remat_ops::loss::{CrossEntropy, CrossEntropyGrad, Reduction};
 use remat_ops::norm::{BatchNorm, BatchNormGrad, BatchNormInfer, LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad};
+use remat_ops::order::{Cumulate, CumulateFn, OrderFn, OrderStatistic, Recurrence, Sort, TopK};
 use remat_ops::reduce::{ArgReduce, ArgReduceFn, LogSumExp, Reduce, ReduceFn, Std, Var};
-use remat_ops::{OpDef, OpRef, eval_on_host};
+use remat_ops::{OpDef, OpRef, Tolerance, eval_on_host};
 use remat_types::{DType, HostTensor, SmallVec};
 
 use crate::samples::{Case, agree};
@@ -137,6 +138,57 @@ fn channels_of_batches_have_the_bits_of_the_cpu() {
             let given = vec![x, scale.clone(), scale, mean.clone(), var.clone()];
             add(&mut cases, BatchNormInfer { eps: 1e-5.into() }, given);
         }
+    }
+    agree(&cases);
+}
+
+#[test]
+fn walks_are_scanned_in_parts() {
+    let mut cases = Vec::new();
+    let shapes: [(&[usize], usize); 5] =
+        [(&[3, 500, 2], 1), (&[2, 2049], 1), (&[20_000], 0), (&[70, 3, 5], 0), (&[9000, 3], 0)];
+    for (shape, axis) in shapes {
+        for reverse in [false, true] {
+            let op = |f, exclusive| Cumulate { f, axis, exclusive, reverse };
+            let whole: Vec<i64> = noise(shape, DType::F64).to_f64_vec().iter().map(|v| (v * 1e3) as i64).collect();
+            add(&mut cases, op(CumulateFn::Sum, true), vec![HostTensor::from_slice(&whole, shape).expect("integers")]);
+            add(&mut cases, op(CumulateFn::Max, false), vec![noise(shape, DType::BF16)]);
+            add(&mut cases, op(CumulateFn::Min, false), vec![noise(shape, DType::F64)]);
+            add(&mut cases, op(CumulateFn::Prod, false), vec![noise(shape, DType::F32)]);
+            add(&mut cases, Recurrence { axis, reverse }, vec![noise(shape, DType::F32), noise(shape, DType::F32)]);
+            for f in [CumulateFn::Sum, CumulateFn::LogSumExp] {
+                let case = Case::dense("cumulate", OpRef::new(op(f, true)), vec![noise(shape, DType::F32)]);
+                cases.push(case.expect("a kernel").within(Tolerance::Float));
+            }
+        }
+    }
+    agree(&cases);
+}
+
+#[test]
+fn long_lanes_are_sorted_in_chunks() {
+    let mut cases = Vec::new();
+    let shapes: [(&[usize], usize); 6] =
+        [(&[5000], 0), (&[2, 9001], 1), (&[2100, 3], 0), (&[40, 37], 1), (&[6, 600], 1), (&[2, 2048], 1)];
+    for (shape, axis) in shapes {
+        let n = shape[axis];
+        let few = |x: &HostTensor| {
+            let of = |v: &f64| (v * 40.0) as i64;
+            HostTensor::from_slice(&x.to_f64_vec().iter().map(of).collect::<Vec<_>>(), shape).expect("integers")
+        };
+        for dtype in [DType::F32, DType::F64, DType::F16] {
+            let x = || noise(shape, dtype);
+            add(&mut cases, Sort { axis, descending: dtype == DType::F32 }, vec![x()]);
+            for k in [1, 10, n / 2, n] {
+                add(&mut cases, TopK { k, axis, largest: dtype != DType::F64, sorted: true }, vec![x()]);
+                add(&mut cases, TopK { k, axis, largest: dtype != DType::F16, sorted: false }, vec![x()]);
+            }
+            for f in [OrderFn::Kth, OrderFn::Median, OrderFn::NanMedian, OrderFn::Mode] {
+                add(&mut cases, OrderStatistic { f, k: n / 3, axis, keepdims: false }, vec![x()]);
+                add(&mut cases, OrderStatistic { f, k: n / 5, axis, keepdims: true }, vec![few(&x())]);
+            }
+        }
+        add(&mut cases, Sort { axis, descending: true }, vec![few(&noise(shape, DType::F64))]);
     }
     agree(&cases);
 }
