@@ -5,6 +5,10 @@
 //! The error of an infeasible budget must name a sufficient one. Following such errors must lead to a budget that
 //! suffices.
 
+use std::path::Path;
+
+use remat_cuda::device::{Cache, Cuda};
+use remat_cuda::driver::{Compiler, Search, SoftwareOptions, software};
 use remat_emulated::EmulatedOptions;
 use remat_ops::OpRef;
 use remat_ops::linalg::MatMul;
@@ -300,6 +304,50 @@ fn check(seed: u64) {
             assert_eq!(log.races(), Vec::<String>::new(), "seed {seed}");
             failed
         });
+    }
+}
+
+/// A GPU in software whose streams run in an order of this seed. `None` where no folder of the compiler is named.
+fn gpu(seed: u64, kernels: &Path, options: DeviceOptions) -> Option<Device> {
+    let Some(folder) = std::env::var_os(remat_cuda::device::FOLDERS) else {
+        println!("{} names no folder: no GPU is tested", remat_cuda::device::FOLDERS);
+        return None;
+    };
+    let compiler = Compiler::open(&Search::default().first(folder)).expect("the folder has the compiler");
+    let driver = software(SoftwareOptions { seed, ..SoftwareOptions::default() }).expect("a driver");
+    let gpu = Cuda::open(&driver, compiler, 0).expect("opens").with_cache(Some(Cache::at(kernels)));
+    let options = DeviceOptions { host_fallback: true, threads: 1, ..options };
+    Some(Device::with_backend(Box::new(gpu), options).expect("opens"))
+}
+
+/// Programs on the GPU.
+const GPU_CASES: u64 = 12;
+
+#[test]
+fn random_programs_on_a_gpu_have_the_bits_of_its_run_without_a_budget() {
+    let kernels = tempfile::tempdir().expect("a folder");
+    for seed in 5000..5000 + GPU_CASES * times() {
+        let p = [Program::new(&mut Rng(seed))];
+        let free = DeviceOptions { always_record: true, ..DeviceOptions::default() };
+        let Some(device) = gpu(0, kernels.path(), free) else { return };
+        let (want, stats) = run(&device, 1, &p, seed);
+        let want = want.unwrap_or_else(|e| panic!("seed {seed} without a budget: {e:?}"));
+        assert!(stats.host_fallback_ops < stats.executed_ops / 2, "seed {seed}: {stats:?}");
+        let (peak, least) = (stats.peak_bytes, stats.least_budget_bytes);
+        for (order, percent) in [(1, 100), (2, 75), (3, 50), (0, 25)] {
+            let budget = (least + peak.saturating_sub(least) * percent / 100).next_multiple_of(256);
+            run_to_success(seed, budget, peak, |bytes| {
+                let options = DeviceOptions { budget_bytes: Some(bytes), ..DeviceOptions::default() };
+                let device = gpu(order, kernels.path(), options).expect("as above");
+                let (got, stats) = run(&device, 1, &p, seed);
+                assert!(stats.peak_bytes <= bytes, "seed {seed}, budget {bytes}: peak {}", stats.peak_bytes);
+                match got {
+                    Ok(values) => assert!(values == want, "seed {seed}, {percent} %, order {order}: values differ"),
+                    Err(e) => return Some(e),
+                }
+                None
+            });
+        }
     }
 }
 
