@@ -45,6 +45,11 @@ const TAIL: &str = "
       trip through ONNX and the new examples of Python. Prints the time of each stage, and exits with 1 at the first one
       that fails, with what to mend. Builds the workspace once more, and keeps the build. Needs Python.
 
+  cargo xtask ptxas [--json FILE]
+      Compiles the kernels that the samples of all operators need, for an old, a usual and the newest architecture, with
+      NVIDIA's compiler and assembler, which it installs as packages of Python. Prints a table of registers, shared memory,
+      stack and spilled bytes by family of kernels. Exits with 1 if a kernel spills. Needs Python and no GPU.
+
   cargo xtask rebuild-times [CRATE ...]
       Touches a file of each crate in turn, or of the crates whose folders are named, builds the tests of the workspace
       again, and prints a table of seconds: the cost of a change in each crate. For a machine that does nothing else.

@@ -17,6 +17,7 @@ mod layers;
 mod manifest;
 mod modules;
 mod mpi;
+mod ptxas;
 mod python;
 mod rebuild;
 mod regenerate;
@@ -58,6 +59,7 @@ fn dispatch(args: &[String]) -> Result<bool, String> {
         "test" => test(&Repo::here()?, rest),
         "catalogue" => catalogue::write(&Repo::here()?),
         "regenerate" => regenerate::run(&Repo::here()?, rest),
+        "ptxas" => ptxas::run(&Repo::here()?, rest),
         "walk" => walk::run(&Repo::here()?, rest),
         "rebuild-times" => rebuild::run(&Repo::here()?, rest),
         "plant-faults" => faults::run(&Repo::here()?, rest),

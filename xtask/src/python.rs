@@ -15,6 +15,10 @@ const PACKAGES: [&str; 2] = ["pytest>=8", "numpy>=1.23"];
 const NVRTC: &str = "nvidia-cuda-nvrtc-cu12==12.9.86";
 /// The folder of its library in the packages of an environment.
 const NVRTC_FOLDER: &str = "nvidia/cuda_nvrtc/lib";
+/// The assembler of the same release.
+const ASSEMBLER: &str = "nvidia-cuda-nvcc-cu12==12.9.86";
+/// Its place in the packages of an environment.
+const ASSEMBLER_FILE: &str = "nvidia/cuda_nvcc/bin/ptxas";
 /// The compiled part, where the package imports it. It is not part of the repository.
 const COMPILED: &str = "python/remat/_remat.abi3.so";
 
@@ -55,26 +59,36 @@ pub(crate) fn place_compiled(repo: &Repo) -> Result<(), String> {
 /// The folder of the compiler of CUDA's kernels, which is installed as a package of Python if it is not there. `None`, with a
 /// note, where it cannot be: tests of those kernels then say that they are left out.
 pub(crate) fn cuda_compiler(repo: &Repo) -> Result<Option<PathBuf>, String> {
-    let skipped = |why: &str| {
-        println!("skipped the tests of CUDA's kernels: {why}; `REMAT_CUDA_LIBRARIES` names the folder of NVRTC");
-        Ok(None)
-    };
-    let Some(python) = find() else { return skipped("there is no Python that could install their compiler") };
-    let folder = target(repo.root())?.join("python");
-    let own = environment(&python, &folder)?;
-    if let Some(found) = compiler_in(&folder) {
-        return Ok(Some(found));
-    }
-    let installed = Command::new(own).args(["-m", "pip", "install", "--quiet", NVRTC]).status();
-    match compiler_in(&folder) {
-        Some(found) if installed.is_ok_and(|s| s.success()) => Ok(Some(found)),
-        _ => skipped(&format!("pip cannot install {NVRTC}")),
+    match package_part(repo, NVRTC, NVRTC_FOLDER)? {
+        Ok(folder) => Ok(Some(folder)),
+        Err(why) => {
+            println!("skipped the tests of CUDA's kernels: {why}; `REMAT_CUDA_LIBRARIES` names the folder of NVRTC");
+            Ok(None)
+        }
     }
 }
 
-fn compiler_in(environment: &Path) -> Option<PathBuf> {
-    let versions = std::fs::read_dir(environment.join("lib")).ok()?.flatten();
-    versions.map(|v| v.path().join("site-packages").join(NVRTC_FOLDER)).find(|folder| folder.is_dir())
+/// NVIDIA's assembler, which is installed as a package of Python if it is not there. Errors where it cannot be.
+pub(crate) fn cuda_assembler(repo: &Repo) -> Result<PathBuf, String> {
+    package_part(repo, ASSEMBLER, ASSEMBLER_FILE)?.map_err(|why| format!("there is no ptxas: {why}"))
+}
+
+/// A file or folder of a package of Python's, which is installed into the environment of the tests if it is not there. The inner
+/// error is that it cannot be.
+fn package_part(repo: &Repo, package: &str, part: &str) -> Result<Result<PathBuf, String>, String> {
+    let Some(python) = find() else { return Ok(Err("there is no Python that could install it".to_owned())) };
+    let folder = target(repo.root())?.join("python");
+    let own = environment(&python, &folder)?;
+    let here = || {
+        let versions = std::fs::read_dir(folder.join("lib")).ok()?.flatten();
+        versions.map(|v| v.path().join("site-packages").join(part)).find(|path| path.exists())
+    };
+    if let Some(found) = here() {
+        return Ok(Ok(found));
+    }
+    let installed = Command::new(own).args(["-m", "pip", "install", "--quiet", package]).status();
+    let found = here().filter(|_| installed.is_ok_and(|s| s.success()));
+    Ok(found.ok_or_else(|| format!("pip cannot install {package}")))
 }
 
 /// A Python that is new enough.

@@ -1,4 +1,4 @@
-//! What failed, without a wait of the host.
+//! The failures of launches, without a wait of the host.
 //!
 //! A launch whose kernel may refuse an element, and a gate, each take a *ticket*: a number, in the order of the stream, whose words
 //! lie in a ring on the device. A kernel that refuses writes its words. A gate is a kernel that looks at the words of others and
@@ -44,7 +44,7 @@ struct Ticket {
     of: Kind,
 }
 
-/// What has a ticket.
+/// The work that has a ticket.
 pub(super) enum Kind {
     /// A kernel that may refuse an element.
     Launch { op: OpRef, failure: Failure, site: CallSite },

@@ -122,7 +122,7 @@ fn operands_of(step: &Step) -> Operands<'_> {
 struct Running<'d, 'l, 'a> {
     device: &'d mut Cuda,
     launch: &'l Launch<'a>,
-    /// What the run depends on, and the tickets of its steps.
+    /// The tickets that the run depends on, and those of its steps.
     roots: Roots,
     is_timed: bool,
     /// The beginning of the step, where steps are timed.

@@ -37,8 +37,8 @@ struct Product {
     m: u64,
     n: u64,
     k: u64,
-    /// Products for each group: parts of the sum of a weight's gradient, or the phases of an input's under the stride,
-    /// of which `n` and `k` are the most.
+    /// Products for each group: parts of the sum of a weight's gradient, or the phases of an input's under the stride.
+    /// `n` and `k` are the most of any phase.
     parts: u64,
     /// Products of each part but the last.
     part: u64,

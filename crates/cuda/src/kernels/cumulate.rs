@@ -126,7 +126,7 @@ fn log_sum_exp(dtype: DType) -> String {
     power.to_owned() + &own
 }
 
-/// A state is the linear function that leads to it, of which the first has no slope.
+/// A state is the linear function that leads to it. The first one has no slope.
 fn recurrence(dtype: DType) -> String {
     let wide = |i: usize| cast(dtype, DType::F64, &format!("o.x{i}[at]"));
     functions(

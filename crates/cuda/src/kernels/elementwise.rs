@@ -47,7 +47,7 @@ pub(super) fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>>
     }
 }
 
-/// What a function of integers refuses of its second input.
+/// The refusal of elements of the second input, by a function of integers.
 struct Refusal {
     /// Looks at all of it, before anything is written.
     check: Option<Call>,
@@ -62,7 +62,7 @@ fn is_negative(position: u64, _: i64) -> Error {
     Error::new(ErrorKind::Value, format!("element {position} of the second input is negative"))
 }
 
-/// What a quotient, a power or a shift of integers refuses.
+/// The refusal of a quotient, a power or a shift of integers.
 fn refusal(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Refusal>> {
     let Some(op) = op.as_any().downcast_ref::<Binary>().filter(|_| o.x[0].dtype.is_int()) else { return Ok(None) };
     let (comparison, failure): (_, Failure) = match op.f {

@@ -27,7 +27,7 @@ const ENOUGH_THREADS: u64 = 1 << 16;
 /// Units that a few threads fold in less time than a second launch takes.
 const FEW_UNITS: u64 = 8;
 
-/// What is folded, as types and functions of C.
+/// The values that are folded, as types and functions of C.
 #[derive(Clone, Debug)]
 pub(super) struct Reducer {
     /// The type `R`.

@@ -10,7 +10,7 @@ use crate::source::c_type;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// The most words of 64 boxes of which there is one for each box: 128 MiB of them.
+/// The most words of a row: a word has 64 boxes, and each box has a row. The rows take 128 MiB.
 const MOST_WORDS: u64 = 512;
 
 /// See [`super::Family`]. Finds all pairs that overlap, and then goes through the boxes in one block.

@@ -232,7 +232,7 @@ fn radam(op: &RAdamUpdate) -> Rule {
     }
 }
 
-/// What is left of a step once its factors are known.
+/// The rest of a step, once its factors are known.
 fn nadam(op: &NAdamUpdate) -> Rule {
     Rule {
         lr: 2,
@@ -270,7 +270,7 @@ fn plan_of(rule: &Rule, o: &Operands<'_>) -> Plan {
     Plan { calls: rule.call("optim", o, &[]).into_iter().collect(), failure, ..Plan::default() }
 }
 
-/// What an optimiser refuses.
+/// The error of a step that an optimiser refuses.
 pub(super) fn bad_step() -> Option<Failure> {
     Some(Arc::new(|_, step| step_error(step)))
 }

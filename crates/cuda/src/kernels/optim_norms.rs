@@ -25,7 +25,7 @@ fn doubles(b: &mut Builder, name: &str, at: usize) {
     b.parameter(format!("double *{name}"), Value::Workspace(at * DOUBLE));
 }
 
-/// What a step of LAMB's kernels have in common. The workspace is the step's factor, and two sums of each chunk.
+/// A step of LAMB, which is several kernels. The workspace is the step's factor, and two sums of each chunk.
 struct LambStep<'a, 'o> {
     o: &'a Operands<'o>,
     dtype: DType,

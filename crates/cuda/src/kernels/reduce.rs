@@ -80,7 +80,7 @@ impl Elements for Input {
     }
 }
 
-/// What an expression gives of inputs.
+/// The elements that an expression gives of inputs.
 struct Computed<'a> {
     dtypes: &'a [DType],
     walk: Walk,

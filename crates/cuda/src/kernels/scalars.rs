@@ -7,8 +7,8 @@ use crate::source::c_type;
 use crate::source::expression::statements;
 
 /// Functions of the device by these names, in a dtype of 32 or 64 bits. In f32 they have the CPU's bits. In f64 the CPU
-/// calls its own library, of which there is no transcription; there they are those of `scalars.cuh`, for sums that
-/// agree to a tolerance.
+/// calls a library that has no transcription; the device has the functions of `scalars.cuh` there, for sums that agree to
+/// a tolerance.
 ///
 /// Errors: those of [`statements`]; Internal for a function that is not there.
 pub(super) fn scalar_functions(dtype: DType, functions: &[(&str, UnaryFn)]) -> Result<String> {

@@ -163,7 +163,7 @@ pub(super) fn starts(sorting: &Sorting, starts: Value, count: u64, targets: u64)
 struct Target<'a, 'o> {
     o: &'a Operands<'o>,
     f: PutFn,
-    /// Positions, of each of which a row is put.
+    /// The number of positions. A row is put for each.
     positions: u64,
     row: Walk,
     source: Walk,
@@ -189,8 +189,8 @@ impl Target<'_, '_> {
         plan
     }
 
-    /// A thread for each element of the row of each position, of which the first of a target takes all. Of what is
-    /// set the last one stays.
+    /// A thread for each element of the row of each position. The thread of a target's first position takes all of them. Of
+    /// values that are set the last one stays.
     fn put(&self, sorting: &Sorting) -> Option<Call> {
         let dtype = self.o.y[0].0;
         let mut b = Builder::new("put");

@@ -25,7 +25,7 @@ fn numbers() -> Vec<f64> {
     out
 }
 
-/// What a function gives of each number.
+/// The values of a function, one for each number.
 fn results(name: &str, x: &[f64]) -> Option<Vec<f64>> {
     let compiler = compiler()?;
     let mut b = Builder::new("doubles");

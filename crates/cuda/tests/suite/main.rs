@@ -1,6 +1,7 @@
 //! The driver on the software device, and kernels as sources: `REMAT_CUDA_LIBRARIES=<folder of its library> cargo test -p remat-cuda`.
 //! Without the variable those that need the compiler say so and pass.
 
+mod cases;
 mod doubles;
 mod elementwise;
 mod expressions;

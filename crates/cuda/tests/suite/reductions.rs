@@ -69,7 +69,7 @@ fn reductions_in_parts_have_the_bits_of_the_cpu() {
     agree(&cases);
 }
 
-/// Labels, some of which are 1.
+/// Labels that go through the classes.
 fn labels(n: usize, classes: usize) -> HostTensor {
     HostTensor::from_slice(&(0..n).map(|i| (i * 7919 % classes) as i64).collect::<Vec<_>>(), [n]).expect("integers")
 }

@@ -1,16 +1,15 @@
 //! The samples of every operator for which there are kernels, on the software device, beside the CPU's kernels.
 
-use std::collections::BTreeSet;
-
 use remat_cuda::device::Cuda;
 use remat_cuda::driver::{SoftwareOptions, software};
-use remat_cuda::kernels::{Input, Operands, Plan, plan};
 use remat_device::{Backend, Buffer, Event, Launch, OutBuffer, StreamId};
 use remat_kernels::pool::Pool;
 use remat_ops::testing::differences;
-use remat_ops::{LayoutReq, OpRef, Registry, Sample, Tolerance, eval_on_host};
-use remat_types::{CallSite, DType, Error, Fact, HostTensor, Layout, Shape, SmallVec};
+use remat_ops::{OpRef, Tolerance, eval_on_host};
+use remat_types::{CallSite, DType, Error, HostTensor, Layout, Shape, SmallVec};
 
+pub(crate) use crate::cases::Case;
+use crate::cases::{cases, plan_of};
 use crate::rig::compiler;
 
 /// Operators whose sums are taken in another order than the CPU's. They agree within the tolerance of their dtype.
@@ -35,8 +34,8 @@ const SUMS: &[&str] = &[
 /// summed up in another order. In other dtypes they have the CPU's bits.
 const FUNCTIONS_OF_F64: &[&str] = &["cross_entropy", "cross_entropy_grad", "log_sum_exp", "softmax", "softmax_grad"];
 
-/// Operators of which some or all samples run on the host: factorisations, Fourier transforms, collectives, and what takes functions
-/// of f64 from the CPU's library.
+/// Operators whose samples run on the host, all or some: factorisations, Fourier transforms, collectives, and functions of f64 from
+/// the CPU's library.
 const ON_THE_HOST: &[&str] = &[
     "all_gather",
     "all_reduce",
@@ -71,48 +70,6 @@ const ON_THE_HOST: &[&str] = &[
 
 /// Kernels that are compiled in one go.
 const BATCH: usize = 200;
-
-/// An operator on inputs, as it is launched.
-pub(crate) struct Case {
-    what: String,
-    name: &'static str,
-    op: OpRef,
-    /// Each input's storage and the layout of its elements therein.
-    x: Vec<(Layout, HostTensor)>,
-    want: Vec<HostTensor>,
-    /// The error that the CPU's kernel gives for it; `want` then has zeros.
-    error: Option<Error>,
-    /// Input and output that share storage.
-    donated: Option<(usize, usize)>,
-    plan: Plan,
-    /// How far from the CPU, unless its name says.
-    tolerance: Tolerance,
-}
-
-/// A storage in which the axes of `t` lie in the opposite order, backwards and two elements apart.
-fn scattered(t: &HostTensor) -> (Layout, HostTensor) {
-    let (shape, size) = (t.shape(), t.dtype().size_bytes());
-    let (mut strides, mut step, mut offset) = (vec![0isize; shape.rank()], 2, 3);
-    for axis in 0..shape.rank() {
-        strides[axis] = -(step as isize);
-        offset += step * shape[axis].saturating_sub(1);
-        step *= shape[axis].max(1);
-    }
-    let layout = Layout::new(shape.clone(), &strides, offset).expect("a stride for each axis");
-    let mut storage = HostTensor::zeros(t.dtype(), [offset + 1]).expect("there is memory");
-    for (from, at) in t.bytes().chunks_exact(size).zip(layout.indices()) {
-        storage.bytes_mut()[at * size..(at + 1) * size].copy_from_slice(from);
-    }
-    (layout, storage)
-}
-
-fn plan_of(op: &OpRef, x: &[(Layout, HostTensor)], want: &[HostTensor]) -> Option<Plan> {
-    let operands = Operands {
-        x: x.iter().map(|(layout, t)| Input { dtype: t.dtype(), layout }).collect(),
-        y: want.iter().map(|y| (y.dtype(), y.shape())).collect(),
-    };
-    plan(&**op, &operands).unwrap_or_else(|e| panic!("{op:?}: {e}"))
-}
 
 impl Case {
     /// An operator on contiguous inputs. `None` where there is no kernel or the operator does not take them.
@@ -152,7 +109,7 @@ impl Case {
         Case { tolerance, ..self }
     }
 
-    /// What the CPU gives for output `j`.
+    /// Output `j` of the CPU.
     pub(crate) fn want(&self, j: usize) -> HostTensor {
         self.want[j].clone()
     }
@@ -173,88 +130,6 @@ impl Case {
         };
         difference.map(|d| format!("{}: {d}", self.what))
     }
-}
-
-/// The inputs of a sample in every dtype that the operator takes for its floats.
-fn in_other_dtypes(s: &Sample<OpRef>) -> Vec<Vec<HostTensor>> {
-    let mut all = vec![s.x.clone()];
-    let Some(first) = s.x.iter().map(HostTensor::dtype).find(|d| d.is_float()) else { return all };
-    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16].into_iter().filter(|d| *d != first) {
-        let cast = |t: &HostTensor| match t.dtype() == first {
-            true => HostTensor::from_f64_slice(&t.to_f64_vec(), dtype, t.shape().clone()).expect("a float"),
-            false => t.clone(),
-        };
-        all.push(s.x.iter().map(cast).collect());
-    }
-    all
-}
-
-/// The cases of all samples, and the operators of which some sample has no kernel.
-fn cases() -> (Vec<Case>, BTreeSet<&'static str>) {
-    let only = std::env::var("REMAT_SAMPLES").ok();
-    let (pool, mut cases, mut lacking) = (Pool::new(1), Vec::new(), BTreeSet::new());
-    for entry in Registry::portable().entries() {
-        if only.as_deref().is_some_and(|only| only != entry.name) {
-            continue;
-        }
-        for (k, s) in entry.samples().iter().enumerate() {
-            for x in in_other_dtypes(s) {
-                let facts: Vec<Fact> = x.iter().map(Fact::of).collect();
-                // not every operator takes every dtype
-                let Ok(y) = s.op.infer(&facts.iter().collect::<Vec<_>>()) else { continue };
-                let (want, error) = match eval_on_host(&*s.op, &x, &pool) {
-                    Ok(want) => (want, None),
-                    Err(e) => {
-                        let zeros = |f: &Fact| HostTensor::zeros(f.dtype, f.shape.clone()).expect("there is memory");
-                        (y.iter().map(zeros).collect(), Some(e))
-                    }
-                };
-                let dense: Vec<_> = x.iter().map(|t| (Layout::contiguous(t.shape().clone()), t.clone())).collect();
-                if matches!(&*dense, [one] if s.op.view(&one.0).is_some()) {
-                    continue;
-                }
-                let Some(found) = plan_of(&s.op, &dense, &want) else {
-                    lacking.insert(entry.name);
-                    continue;
-                };
-                let dtypes: Vec<DType> = x.iter().map(HostTensor::dtype).collect();
-                let what = format!("{} sample {k} of {dtypes:?}", entry.name);
-                let case = |what: String, x: Vec<(Layout, HostTensor)>, donated, plan| Case {
-                    what,
-                    name: entry.name,
-                    op: s.op.clone(),
-                    x,
-                    want: want.clone(),
-                    error: error.clone(),
-                    donated,
-                    plan,
-                    tolerance: Tolerance::Exact,
-                };
-                let fits = |(i, j): &(usize, usize)| {
-                    let given = x.get(*i).map(|t| (t.dtype(), t.shape()));
-                    given == want.get(*j).map(|y| (y.dtype(), y.shape()))
-                };
-                for pair in s.op.overwrite().iter().filter(|p| fits(p)) {
-                    cases.push(case(format!("{what} in place {pair:?}"), dense.clone(), Some(*pair), found.clone()));
-                }
-                cases.push(case(what.clone(), dense, None, found));
-                let is_strided = |i: usize| s.op.layout(i) == LayoutReq::Strided && x[i].elems() > 0;
-                if (0..x.len()).any(is_strided) {
-                    let strided: Vec<_> = (x.iter().enumerate())
-                        .map(|(i, t)| match is_strided(i) {
-                            true => scattered(t),
-                            false => (Layout::contiguous(t.shape().clone()), t.clone()),
-                        })
-                        .collect();
-                    match plan_of(&s.op, &strided, &want) {
-                        Some(plan) => cases.push(case(format!("{what} strided"), strided, None, plan)),
-                        None => panic!("{what} has a kernel, but none for strided inputs"),
-                    }
-                }
-            }
-        }
-    }
-    (cases, lacking)
 }
 
 /// Offsets of outputs, inputs and workspace of a case, and their end.
