@@ -2,6 +2,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -370,3 +371,17 @@ def test_a_step_that_failed_for_two_reasons_leaves_the_next_one_alone():
                 assert all(p.numpy().tobytes() != o for p, o in zip(weights, old)), name
         finally:
             remat.set_default_device(before)
+
+
+def test_a_gpu_is_opened_by_its_name_and_one_that_is_not_there_is_an_error():
+    """The libraries of CUDA are looked for when a device is opened. The error names every place."""
+    with pytest.raises(ValueError, match="`x` is no number of a device"):
+        remat.Device("cuda:x")
+    with pytest.raises(ValueError, match="this build has .*cuda:0"):
+        remat.Device("tpu")
+    try:
+        device = remat.Device("cuda:0", budget="64MiB")
+    except remat.DeviceError as e:
+        assert re.search("CUDA (driver|compiler|device)", str(e)), e
+    else:
+        assert device.name == "cuda:0"

@@ -53,6 +53,24 @@ fn a_device_that_goes_on_by_itself_trains_to_the_same_weights_and_the_host_waits
 }
 
 #[test]
+fn a_gpu_is_named_by_its_number_and_planned_for_where_there_is_none() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let wrong = remat(dir.path(), &short("1", &["--device", "cuda:x"]));
+    assert_code(&wrong, USAGE);
+    assert!(err(&wrong).contains("`x` is no number of a device"), "{}", err(&wrong));
+    let o = remat(dir.path(), &short("1", &["--device", "cuda:0"]));
+    // on a machine with a GPU it trains
+    assert!(o.status.success() || err(&o).contains("CUDA"), "{}", err(&o));
+    let find = |device: &str| {
+        let o = remat(dir.path(), &short("1", &["--device", device, "--find-budget", "--json", "found.json"]));
+        assert_code(&o, OK);
+        json(&dir.path().join("found.json"))["unbudgeted_peak_bytes"].as_u64().expect("a number")
+    };
+    // the kernels of each have scratch memory of their own, and a GPU's storages lie farther apart
+    assert_ne!(find("cuda:0"), find("cpu"));
+}
+
+#[test]
 fn the_smallest_budget_is_found_without_training_and_suffices() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let o = remat(dir.path(), &["train", "digits", "--batch-size", "64", "--find-budget", "--json", "found.json"]);
