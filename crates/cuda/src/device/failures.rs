@@ -5,16 +5,17 @@
 //! writes its own; a launch behind a gate looks at those. So the device decides alone, and the host finds out when it waits
 //! anyway: it reads the words of all tickets that are decided, and goes through them in order.
 //!
-//! Each event keeps its *roots*: the tickets that its work depends on and that are not known to have passed. A gate stands for all
-//! roots behind it, so there are few.
+//! Each event keeps its *roots*: the tickets that its work depends on and that are not known yet. A gate stands for all roots
+//! behind it, so there are few. An event whose work is known to have failed keeps the fault instead.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use remat_device::Event;
 use remat_ops::OpRef;
 use remat_types::{CallSite, Error, ErrorKind, Result, SmallVec};
 use rustc_hash::FxHashMap;
 
+use super::gates;
 use crate::driver::{Arena, Context, Lane};
 use crate::kernels::plan::Failure;
 
@@ -44,12 +45,27 @@ struct Ticket {
     of: Kind,
 }
 
+/// Work from which a ticket inherits a failure: some tickets, and all those from a number on up to its own.
+#[derive(Clone)]
+pub(super) struct Before {
+    pub(super) roots: Roots,
+    pub(super) since: u64,
+}
+
+impl Before {
+    /// Some tickets and no others.
+    pub(super) fn roots(roots: &[u64]) -> Before {
+        Before { roots: roots.into(), since: u64::MAX }
+    }
+}
+
 /// The work that has a ticket.
 pub(super) enum Kind {
-    /// A kernel that may refuse an element.
-    Launch { op: OpRef, failure: Failure, site: CallSite },
-    /// A gate, which fails if one of its roots failed, or a ticket from the second number on.
-    Gate { roots: Roots, since: u64 },
+    /// A kernel that may refuse an element. Unless a gate holds it back, it runs on whatever work that failed has left, so what it
+    /// refuses then is that work's failure and not its own.
+    Launch { op: OpRef, failure: Failure, site: CallSite, before: Before },
+    /// A gate, which fails if work before it did.
+    Gate(Before),
 }
 
 /// See the module's note.
@@ -63,8 +79,12 @@ pub(super) struct Failures {
     unknown: VecDeque<Ticket>,
     /// Tickets that are known to have failed.
     failed: FxHashMap<u64, usize>,
-    /// By the number of an event.
-    roots: FxHashMap<u64, Roots>,
+    /// The tickets up to the one that was the last when a failure was found. One of them may have inherited it.
+    in_doubt: u64,
+    /// By the number of an event, where its outcome is not known.
+    roots: BTreeMap<u64, Roots>,
+    /// The events that are known to have failed, by number.
+    events: BTreeMap<u64, usize>,
     faults: Vec<Fault>,
 }
 
@@ -80,7 +100,9 @@ impl Failures {
             next: 0,
             unknown: VecDeque::new(),
             failed: FxHashMap::default(),
-            roots: FxHashMap::default(),
+            in_doubt: 0,
+            roots: BTreeMap::new(),
+            events: BTreeMap::new(),
             faults: Vec::new(),
         })
     }
@@ -133,8 +155,24 @@ impl Failures {
     }
 
     /// True if tickets must become known before there is a place for another.
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.unknown() >= SLOTS
+    }
+
+    /// True if there is a place for the words of a launch, and of the gates over so many roots before it.
+    pub(super) fn has_room(&self, roots: usize) -> bool {
+        let gates = roots / (gates::MOST_ROOTS - 1) + 1;
+        self.unknown() + gates as u64 + 1 <= SLOTS
+    }
+
+    /// The ticket after the last one.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// True if a ticket that is not known may have inherited a failure that is.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.first_unknown() < self.in_doubt
     }
 
     /// The first ticket of work after a number, among those that are not known.
@@ -142,44 +180,86 @@ impl Failures {
         self.first_unknown() + self.unknown.partition_point(|t| t.seq <= seq) as u64
     }
 
-    /// True if a ticket that is not known is a gate's.
-    pub(super) fn is_gate(&self, ticket: u64) -> bool {
-        let at = ticket.checked_sub(self.first_unknown()).and_then(|at| usize::try_from(at).ok());
-        at.and_then(|at| self.unknown.get(at)).is_some_and(|t| matches!(t.of, Kind::Gate { .. }))
+    /// What a ticket inherits from, if it is not known and a gate's.
+    fn gate(&self, ticket: u64) -> Option<&Before> {
+        let at = usize::try_from(ticket.checked_sub(self.first_unknown())?).ok()?;
+        match &self.unknown.get(at)?.of {
+            Kind::Gate(before) => Some(before),
+            Kind::Launch { .. } => None,
+        }
     }
 
-    /// The tickets that events depend on and that are not known to have passed.
+    /// The last of some tickets that is a gate's and not known.
+    pub(super) fn last_gate(&self, roots: &[u64]) -> Option<u64> {
+        roots.iter().rev().find(|t| self.gate(**t).is_some()).copied()
+    }
+
+    /// The tickets that events depend on and that are not known.
     pub(super) fn roots_of(&self, events: &[Event]) -> Roots {
-        let mut roots: Roots = events.iter().filter_map(|e| self.roots.get(&e.seq)).flatten().copied().collect();
+        self.least(events.iter().filter_map(|e| self.roots.get(&e.seq)).flatten().copied().collect())
+    }
+
+    /// Those of some events, and those from before ticket `since` of all work after a number.
+    pub(super) fn roots_of_all(&self, events: &[Event], seq: u64, since: u64) -> Roots {
+        let mut roots = self.roots_of(events);
+        let after = self.roots.range(seq.saturating_add(1)..);
+        roots.extend(after.flat_map(|(_, roots)| roots).copied().filter(|t| *t < since));
+        self.least(roots)
+    }
+
+    /// Each ticket once, in order, and none for which a gate among them stands.
+    fn least(&self, mut roots: Roots) -> Roots {
         roots.sort_unstable();
         roots.dedup();
-        roots.retain(|t| *t >= self.first_unknown() || self.failed.contains_key(t));
+        roots.retain(|t| *t >= self.first_unknown());
+        for at in roots.clone() {
+            if let Some(Before { roots: behind, since }) = self.gate(at) {
+                roots.retain(|t| !behind.contains(t) && !(*since..at).contains(t));
+            }
+        }
         roots
     }
 
-    /// The fault of the first root that is known to have failed.
+    /// Leaves the tickets that are not known. `None` if one is known to have failed.
+    pub(super) fn still_unknown(&self, roots: &mut Roots) -> Option<()> {
+        let known = self.first_unknown();
+        if self.fault_of(roots).is_some() {
+            return None;
+        }
+        roots.retain(|t| *t >= known);
+        Some(())
+    }
+
+    /// The fault of the first ticket that is known to have failed.
     pub(super) fn fault_of(&self, roots: &[u64]) -> Option<usize> {
         roots.iter().find_map(|t| self.failed.get(t).copied())
     }
 
-    /// The first fault of work after a number that nobody was told of.
+    /// The fault of the first event that is known to have failed.
+    pub(super) fn fault_of_events(&self, events: &[Event]) -> Option<usize> {
+        events.iter().find_map(|e| self.fault_at(*e))
+    }
+
+    /// The first fault that nobody was told of, of work after a number or by which such work failed.
     pub(super) fn unreported_since(&self, seq: u64) -> Option<usize> {
-        self.faults.iter().position(|f| !f.is_reported && f.seq > seq)
+        let is_new = |fault: &usize| !self.faults[*fault].is_reported;
+        let own = (0..self.faults.len()).find(|fault| self.faults[*fault].seq > seq && is_new(fault));
+        let inherited = self.events.range(seq.saturating_add(1)..).map(|(_, fault)| *fault).filter(is_new).min();
+        own.into_iter().chain(inherited).min()
     }
 
     /// Notes what the work of a number depends on.
     pub(super) fn note_roots(&mut self, seq: u64, roots: Roots) {
-        if !roots.is_empty() {
-            self.roots.insert(seq, roots);
+        match self.fault_of(&roots) {
+            Some(fault) => self.note_failed(seq, fault),
+            None if roots.is_empty() => {}
+            None => drop(self.roots.insert(seq, roots)),
         }
     }
 
     /// Notes that the work of a number failed, as the host knows already. `fault` is that of work before it.
     pub(super) fn note_failed(&mut self, seq: u64, fault: usize) {
-        // a ticket that no kernel knows of
-        let ticket = u64::MAX - seq;
-        self.failed.insert(ticket, fault);
-        self.roots.insert(seq, SmallVec::from_iter([ticket]));
+        self.events.insert(seq, fault);
     }
 
     /// A new fault of the work of a number.
@@ -197,9 +277,9 @@ impl Failures {
         }
     }
 
-    /// The fault by which an event failed, if its tickets are known.
+    /// The fault by which an event failed, if that is known.
     pub(super) fn fault_at(&self, event: Event) -> Option<usize> {
-        self.fault_of(self.roots.get(&event.seq)?)
+        self.events.get(&event.seq).copied()
     }
 
     /// Reads the words of all tickets up to the work of a number, which is done. Errors: those of the driver.
@@ -219,11 +299,12 @@ impl Failures {
             let Some(t) = self.unknown.pop_front() else { break };
             self.decide(first + k as u64, t, words[0], words[1] as i64);
         }
-        let known = self.first_unknown();
-        let failed = &self.failed;
-        self.roots.retain(|_, roots| {
-            roots.retain(|t| *t >= known || failed.contains_key(t));
-            !roots.is_empty()
+        let (known, failed, events) = (self.first_unknown(), &self.failed, &mut self.events);
+        self.roots.retain(|seq, roots| {
+            let fault = roots.iter().find_map(|t| failed.get(t).copied());
+            events.extend(fault.map(|fault| (*seq, fault)));
+            roots.retain(|t| *t >= known);
+            fault.is_none() && !roots.is_empty()
         });
         Ok(())
     }
@@ -231,17 +312,21 @@ impl Failures {
     fn decide(&mut self, ticket: u64, t: Ticket, position: u64, value: i64) {
         let fault = match t.of {
             Kind::Launch { .. } if position == u64::MAX => None,
-            Kind::Launch { op, failure, site } => {
+            Kind::Launch { op, failure, site, before } => Some(self.inherited(ticket, &before).unwrap_or_else(|| {
                 let error = failure(position, value).with_op(op.label()).with_call_site(site);
-                Some(self.fault(t.seq, error))
-            }
-            Kind::Gate { roots, since } => {
-                let within = || (since..ticket).find_map(|t| self.failed.get(&t).copied());
-                self.fault_of(&roots).or_else(within)
-            }
+                self.fault(t.seq, error)
+            })),
+            Kind::Gate(before) => self.inherited(ticket, &before),
         };
         if let Some(fault) = fault {
             self.failed.insert(ticket, fault);
+            self.in_doubt = self.next;
         }
+    }
+
+    /// The fault of work before a ticket.
+    fn inherited(&self, ticket: u64, before: &Before) -> Option<usize> {
+        let within = || (before.since..ticket).find_map(|t| self.failed.get(&t).copied());
+        self.fault_of(&before.roots).or_else(within)
     }
 }

@@ -25,7 +25,7 @@ use crate::driver::{self, Arena, Compiler, Context, Driver, Lane};
 use crate::kernels::CudaKernels;
 use crate::kernels::plan::{Addresses, Call};
 use compiled::{Compiled, operands_of};
-use failures::{Failures, Kind, Roots, SLOTS};
+use failures::{Before, Failures, Kind, Roots, SLOTS};
 use queue::Queue;
 
 /// A device on a driver. Without a budget its arena grows by mapping memory.
@@ -108,55 +108,70 @@ impl Cuda {
         Ok(event)
     }
 
+    /// Makes room for the words of a launch behind so many roots, and of the gates before it. Nothing that was known to be
+    /// undecided before is so afterwards, so roots are looked up again.
+    fn make_room(&mut self, roots: usize) -> Result<()> {
+        if self.failures.has_room(roots) { Ok(()) } else { self.reach_all() }
+    }
+
+    /// The tickets that a launch depends on, with room for its own. Errors: those of the driver.
+    fn roots_of(&mut self, after: &[Event]) -> Result<Roots> {
+        let roots = self.failures.roots_of(after);
+        self.make_room(roots.len())?;
+        Ok(self.failures.roots_of(after))
+    }
+
     fn ticket(&mut self, of: Kind) -> Result<u64> {
-        if self.failures.is_full() {
-            self.lane.stream().synchronize()?;
-            self.failures.read_to(self.queue.last())?;
-        }
         self.failures.ticket(self.queue.next(), of, &mut self.lane)
     }
 
-    fn call(&mut self, call: &Call, at: &Addresses<'_>) -> Result<()> {
+    fn call(&mut self, call: &Call, gate: u64) -> Result<()> {
+        let at = Addresses { gate, ..Addresses::default() };
         let kernel = self.compiled.kernel(call)?;
-        self.lane.launch(&kernel, call.grid, &call.arguments(at))
+        self.lane.launch(&kernel, call.grid, &call.arguments(&at))
     }
 
-    /// A gate's ticket: it fails if one of the roots does, or a ticket from `since` on.
+    /// A gate's ticket: it fails if one of the roots does, or a ticket from `since` on. There is room for it.
     fn decide(&mut self, roots: &[u64], since: u64) -> Result<u64> {
-        let Some((few, more)) = roots.split_at_checked(gates::MOST_ROOTS).filter(|r| !r.1.is_empty()) else {
-            let ticket = self.ticket(Kind::Gate { roots: roots.into(), since })?;
-            let f = &self.failures;
-            let since = since.max(f.first_unknown());
-            let addresses: SmallVec<[u64; 8]> = roots.iter().map(|t| f.address(*t)).collect();
-            let span = ticket.saturating_sub(since);
-            let call = gates::decide(f.address(ticket), &addresses, f.base(), SLOTS, since, span);
-            self.call(&call, &Addresses::default())?;
-            return Ok(ticket);
-        };
-        // a gate for the first ones, which stands for them in the last
-        let first = self.decide(few, u64::MAX)?;
-        let rest: Roots = std::iter::once(first).chain(more.iter().copied()).collect();
-        self.decide(&rest, since)
+        let mut roots = Roots::from_slice(roots);
+        while roots.len() > gates::MOST_ROOTS {
+            // a gate for the first ones, which stands for them in the last
+            let few: Roots = roots.drain(..gates::MOST_ROOTS).collect();
+            let first = self.decide_few(Before::roots(&few))?;
+            roots.push(first);
+        }
+        self.decide_few(Before { roots, since })
     }
 
-    /// The word that a launch must look at before it writes, and 0 for none. The roots become the one that has the word. Where
-    /// `is_replaced` a state would be lost if the launch ran in spite of a failure.
+    fn decide_few(&mut self, before: Before) -> Result<u64> {
+        let ticket = self.ticket(Kind::Gate(before.clone()))?;
+        let f = &self.failures;
+        let addresses: SmallVec<[u64; 8]> = before.roots.iter().map(|t| f.address(*t)).collect();
+        let span = ticket.saturating_sub(before.since);
+        let call = gates::decide(f.address(ticket), &addresses, f.base(), SLOTS, before.since, span);
+        self.call(&call, 0)?;
+        Ok(ticket)
+    }
+
+    /// The word that a launch must look at before it writes, and 0 for none. Where `is_replaced` a state would be lost if the launch
+    /// ran in spite of a failure, so one gate stands for all roots then, and becomes the only root.
     fn gate_word(&mut self, roots: &mut Roots, is_replaced: bool) -> Result<u64> {
-        if let [one] = roots[..]
-            && self.failures.is_gate(one)
-        {
-            return Ok(self.failures.gate_address(one));
-        }
-        if roots.is_empty() || !is_replaced {
-            return Ok(0);
-        }
-        let ticket = self.decide(roots, u64::MAX)?;
-        *roots = Roots::from_iter([ticket]);
+        let last = self.failures.last_gate(roots);
+        let ticket = match last {
+            Some(gate) if !is_replaced || roots.len() == 1 => gate,
+            _ if roots.is_empty() || !is_replaced => return Ok(0),
+            _ => {
+                let ticket = self.decide(roots, u64::MAX)?;
+                *roots = Roots::from_iter([ticket]);
+                ticket
+            }
+        };
         Ok(self.failures.gate_address(ticket))
     }
 
-    /// Queues the calls of a launch behind its roots, which grow by its own ticket.
-    fn queue_launch(&mut self, l: &Launch<'_>, roots: &mut Roots, is_replaced: bool) -> Result<()> {
+    /// Queues the calls of a launch behind its roots, which grow by its own ticket. There is room for it. What the launch refuses is
+    /// the failure of one of `before` if one failed.
+    fn queue_launch(&mut self, l: &Launch<'_>, roots: &mut Roots, is_replaced: bool, before: Before) -> Result<()> {
         let found = self.compiled.planned(l.op, &operands_of(l))?;
         let base = self.arena.base();
         let y: SmallVec<[u64; 4]> = l.y.iter().map(|y| base + y.at as u64).collect();
@@ -165,7 +180,7 @@ impl Cuda {
         let gate = self.gate_word(roots, is_replaced)?;
         let mut own = 0;
         if let Some(failure) = found.plan.failure.clone() {
-            let ticket = self.ticket(Kind::Launch { op: l.op.clone(), failure, site: l.site })?;
+            let ticket = self.ticket(Kind::Launch { op: l.op.clone(), failure, site: l.site, before })?;
             own = self.failures.address(ticket);
             roots.push(ticket);
         }
@@ -180,9 +195,10 @@ impl Cuda {
         self.failures.read_to(event.seq)
     }
 
+    /// Waits for all work, that of a run included whose end is not queued yet, and reads what failed.
     fn reach_all(&mut self) -> Result<()> {
         self.lane.stream().synchronize()?;
-        self.failures.read_to(self.queue.last())
+        self.failures.read_to(u64::MAX)
     }
 }
 
@@ -219,14 +235,16 @@ impl Backend for Cuda {
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<Event> {
-        let mut roots = self.failures.roots_of(&launch.after);
-        if let Some(fault) = self.failures.fault_of(&roots) {
+        let mut roots = self.roots_of(&launch.after)?;
+        if let Some(fault) = self.failures.fault_of_events(&launch.after) {
             return self.queued_failed(fault);
         }
         let located = |e: Error| e.with_op(launch.op.label()).with_call_site(launch.site);
         let begin = self.queue.mark(self.lane.stream())?;
+        self.queue.hold_one()?;
         let is_replaced = launch.y.iter().any(|y| y.donated_from.is_some());
-        self.queue_launch(launch, &mut roots, is_replaced).map_err(located)?;
+        let before = Before::roots(&roots);
+        self.queue_launch(launch, &mut roots, is_replaced, before).map_err(located)?;
         self.queued(Some(begin), roots)
     }
 
@@ -254,6 +272,7 @@ impl Backend for Cuda {
     }
 
     fn shift(&mut self, from: usize, to: usize, bytes: usize) -> Result<Event> {
+        self.queue.hold_one()?;
         self.lane.shift(&self.arena, from, to, bytes)?;
         self.queued(None, Roots::new())
     }
@@ -263,14 +282,18 @@ impl Backend for Cuda {
 
     fn gate(&mut self, _stream: StreamId, after: &[Event], marks: &[Event]) -> Result<Event> {
         let mark = marks.first().map_or(0, |m| m.seq);
-        let roots = self.failures.roots_of(after);
-        let known = self.failures.fault_of(&roots).or_else(|| self.failures.unreported_since(mark));
-        if let Some(fault) = known {
+        let f = &self.failures;
+        let roots = f.roots_of_all(after, mark, f.since(mark)).len();
+        // a failure that was reported counts no more, and the device does not know which of them were: the host decides
+        if f.is_in_doubt() { self.reach_all() } else { self.make_room(roots) }?;
+        let f = &self.failures;
+        if let Some(fault) = f.fault_of_events(after).or_else(|| f.unreported_since(mark)) {
             return self.queued_failed(fault);
         }
-        let since = self.failures.since(mark);
+        let since = f.since(mark);
+        let roots = f.roots_of_all(after, mark, since);
         // nothing that could fail is on its way
-        if roots.is_empty() && since == self.failures.first_unknown() + self.failures.unknown() {
+        if roots.is_empty() && since == f.next() {
             return self.queued(None, Roots::new());
         }
         let ticket = self.decide(&roots, since)?;
@@ -279,14 +302,14 @@ impl Backend for Cuda {
 
     fn restore(&mut self, _stream: StreamId, event: Event, from: usize, to: usize, bytes: usize) -> Result<Event> {
         let roots = self.failures.roots_of(&[event]);
-        if self.failures.fault_of(&roots).is_some() {
+        if self.failures.fault_at(event).is_some() {
             self.lane.shift(&self.arena, from, to, bytes)?;
         } else if !roots.is_empty() {
             let base = self.arena.base();
             for few in roots.chunks(gates::MOST_ROOTS) {
                 let addresses: SmallVec<[u64; 8]> = few.iter().map(|t| self.failures.address(*t)).collect();
                 if let Some(call) = gates::restore(&addresses, base + from as u64, base + to as u64, bytes) {
-                    self.call(&call, &Addresses::default())?;
+                    self.call(&call, 0)?;
                 }
             }
         }

@@ -11,9 +11,9 @@ use remat_device::{Backend, Buffer, Event, Launch, OutBuffer, ProgramBody, Progr
 use remat_ops::eval_inline;
 use remat_types::{DType, Error, ErrorKind, HostTensor, Layout, Result, Shape, SmallVec};
 
-use super::Cuda;
 use super::compiled::plan_of;
-use super::failures::Roots;
+use super::failures::{Before, Roots};
+use super::{Cuda, gates};
 use crate::kernels::plan::{Call, Input, Operands};
 
 /// Number of bytes of an integer that a walk reads or writes.
@@ -48,8 +48,8 @@ pub(super) fn run(device: &mut Cuda, p: &ProgramLaunch<'_, '_>) -> Result<Event>
     if p.owner().is_some_and(|o| o.program().copies.is_some()) {
         return Err(Error::new(ErrorKind::Internal, "a program with copies to a file"));
     }
-    let roots = device.failures.roots_of(&l.after);
-    if let Some(fault) = device.failures.fault_of(&roots) {
+    let roots = device.roots_of(&l.after)?;
+    if let Some(fault) = device.failures.fault_of_events(&l.after) {
         return device.queued_failed(fault);
     }
     let located = |e: Error| e.with_op(l.op.label()).with_call_site(l.site);
@@ -58,8 +58,18 @@ pub(super) fn run(device: &mut Cuda, p: &ProgramLaunch<'_, '_>) -> Result<Event>
         prepare(device, &p.body).map_err(located)?;
     }
     let begin = device.queue.mark(device.lane.stream())?;
-    let mut running =
-        Running { roots, launch: l, is_timed: is_first, started: None, is_update: false, depth: 0, device };
+    device.queue.hold_one()?;
+    let mut running = Running {
+        given: roots.clone(),
+        first: device.failures.next(),
+        roots,
+        launch: l,
+        is_timed: is_first,
+        started: None,
+        is_update: false,
+        depth: 0,
+        device,
+    };
     match running.walk(p) {
         Ok(()) => {
             let roots = running.roots;
@@ -122,7 +132,11 @@ fn operands_of(step: &Step) -> Operands<'_> {
 struct Running<'d, 'l, 'a> {
     device: &'d mut Cuda,
     launch: &'l Launch<'a>,
-    /// The tickets that the run depends on, and those of its steps.
+    /// The tickets that the run depends on.
+    given: Roots,
+    /// The first ticket of the run.
+    first: u64,
+    /// Those, and the tickets of its steps.
     roots: Roots,
     is_timed: bool,
     /// The beginning of the step, where steps are timed.
@@ -156,13 +170,32 @@ impl Running<'_, '_, '_> {
     /// Waits for all steps. Errors (Internal): one failed, whose own error is told in place of this one.
     fn settle_failures(&mut self) -> Result<()> {
         self.device.reach_all()?;
-        match self.device.failures.fault_of(&self.roots) {
-            Some(_) => Err(Error::new(ErrorKind::Internal, "a step before it failed")),
-            None => {
-                self.roots.clear();
-                Ok(())
-            }
-        }
+        self.check()
+    }
+
+    /// Forgets roots that are known to have passed. Errors (Internal): one failed.
+    fn check(&mut self) -> Result<()> {
+        let known = self.device.failures.still_unknown(&mut self.roots);
+        known.ok_or_else(|| Error::new(ErrorKind::Internal, "a step before it failed"))
+    }
+
+    /// Makes room for the words of a step. Errors (Internal): as [`Running::check`].
+    fn make_room(&mut self) -> Result<()> {
+        self.device.make_room(self.roots.len())?;
+        self.check()
+    }
+
+    /// Makes a call that writes to the arena. It stands behind a gate where the step writes a state.
+    fn call(&mut self, call: Option<Call>) -> Result<()> {
+        let Some(call) = call else { return Ok(()) };
+        self.make_room()?;
+        let gate = self.device.gate_word(&mut self.roots, self.is_update)?;
+        self.device.call(&call, gate)
+    }
+
+    /// The address of a range of the arena.
+    fn address(&self, of: Extent) -> u64 {
+        self.device.arena.base() + of.at as u64
     }
 
     /// The elements of a tensor on the host.
@@ -213,24 +246,35 @@ impl Machine for Running<'_, '_, '_> {
             let Extent { at, bytes } = frame.find(self, t.place, t.bytes)?;
             launch.y.push(OutBuffer { dtype: t.dtype, shape: &t.shape, at, bytes, donated_from: t.donated_from });
         }
-        let is_update = self.is_update;
-        match self.device.queue_launch(&launch, &mut self.roots, is_update) {
+        self.make_room()?;
+        let before = Before { roots: self.given.clone(), since: self.first };
+        match self.device.queue_launch(&launch, &mut self.roots, self.is_update, before) {
             Err(e) if e.kind() == ErrorKind::Device && self.device.kernels.falls_back() => self.on_host(&launch),
             done => done,
         }
     }
 
     fn copy(&mut self, from: Extent, to: Extent) -> Result<()> {
-        self.device.lane.copy(&self.device.arena, from.at, to.at, from.bytes)
+        if !self.is_update {
+            return self.device.lane.copy(&self.device.arena, from.at, to.at, from.bytes);
+        }
+        let (from_at, to_at) = (self.address(from), self.address(to));
+        self.call(gates::copy(from_at, to_at, from.bytes))
     }
 
     fn fill_zero(&mut self, to: Extent) -> Result<()> {
-        self.device.lane.fill(&self.device.arena, to.at, 0, to.bytes)
+        if !self.is_update {
+            return self.device.lane.fill(&self.device.arena, to.at, 0, to.bytes);
+        }
+        let at = self.address(to);
+        self.call(gates::zero(at, to.bytes))
     }
 
+    /// A kernel has the number as its argument. A copy would take pinned memory of the host until it is done, for each of a loop's
+    /// steps.
     fn write_number(&mut self, to: Extent, number: i64) -> Result<()> {
-        let to = to.part(0, NUMBER_BYTES)?;
-        self.device.lane.upload(&self.device.arena, to.at, &number.to_le_bytes())
+        let at = self.address(to.part(0, NUMBER_BYTES)?);
+        self.call(Some(gates::number(at, number)))
     }
 
     fn read_number(&mut self, from: Extent) -> Result<i64> {

@@ -36,16 +36,19 @@ impl Queue {
         self.last + 1
     }
 
-    /// The number of the last piece of work.
-    pub(super) fn last(&self) -> u64 {
-        self.last
-    }
-
     /// An event at the present end of a stream.
     pub(super) fn mark(&mut self, stream: &Stream) -> Result<driver::Event> {
         let event = self.free.pop().map_or_else(|| driver::Event::new(&self.context, true), Ok)?;
         event.record(stream)?;
         Ok(event)
+    }
+
+    /// Makes sure that the next mark needs no memory of the driver's: work that is queued before it must get its event.
+    pub(super) fn hold_one(&mut self) -> Result<()> {
+        if self.free.is_empty() {
+            self.free.push(driver::Event::new(&self.context, true)?);
+        }
+        Ok(())
     }
 
     /// An event that was recorded and is not needed any more.
