@@ -5,7 +5,9 @@
 //! fixed length and becomes vector code. Results of lanes outside the mask are computed and thrown away: no function that is
 //! lifted can fail.
 
-use crate::number::{Bf16, F16};
+use pulp::{Arch, Simd, WithSimd};
+
+use crate::number::{Bf16, F16, canonical, fused_row};
 
 /// Lanes of a warp.
 pub(crate) const LANES: usize = 32;
@@ -94,9 +96,9 @@ fn put_row<T: Copy, R: Copy>(row: &mut [R; LANES], mask: u32, values: &[T; LANES
         return;
     }
     for lane in 0..LANES {
-        if mask >> lane & 1 == 1 {
-            row[lane] = raw(values[lane]);
-        }
+        // a selection, which has a vector form, and no branch
+        let new = raw(values[lane]);
+        row[lane] = if mask & 1 << lane != 0 { new } else { row[lane] };
     }
 }
 
@@ -125,6 +127,12 @@ impl Reg for bool {
 /// An instruction that reads and writes registers of its own lane alone. The masks have one word for each warp.
 pub(crate) type Alu = Box<dyn Fn(&mut Regs, &[u32]) + Send + Sync>;
 
+/// Runs work on rows in a form that is compiled for the processor's vectors, which the target of the build may lack.
+#[inline(always)]
+pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
+    Arch::new().dispatch(work)
+}
+
 /// Runs `row` for each warp that has a lane in the mask.
 #[inline(always)]
 fn each_warp<O: Reg>(regs: &mut Regs, masks: &[u32], to: Slot, row: impl Fn(&Regs, usize, &mut [O; LANES])) {
@@ -138,13 +146,19 @@ fn each_warp<O: Reg>(regs: &mut Regs, masks: &[u32], to: Slot, row: impl Fn(&Reg
     }
 }
 
-pub(crate) fn lift1<A: Reg, O: Reg>(to: Slot, a: Slot, f: impl Fn(A) -> O + Send + Sync + 'static) -> Alu {
+pub(crate) fn lift1<A: Reg, O: Reg>(
+    to: Slot,
+    a: Slot,
+    f: impl Fn(A) -> O + Send + Sync + 'static,
+) -> Alu {
     Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane));
-            }
+        wide(|| {
+            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
+                let a = A::row(regs, regs.row(a, warp));
+                for (lane, out) in out.iter_mut().enumerate() {
+                    *out = f(A::get(a, lane));
+                }
+            });
         });
     })
 }
@@ -155,12 +169,14 @@ pub(crate) fn lift2<A: Reg, B: Reg, O: Reg>(
     f: impl Fn(A, B) -> O + Send + Sync + 'static,
 ) -> Alu {
     Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            let b = B::row(regs, regs.row(b, warp));
-            for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane), B::get(b, lane));
-            }
+        wide(|| {
+            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
+                let a = A::row(regs, regs.row(a, warp));
+                let b = B::row(regs, regs.row(b, warp));
+                for (lane, out) in out.iter_mut().enumerate() {
+                    *out = f(A::get(a, lane), B::get(b, lane));
+                }
+            });
         });
     })
 }
@@ -171,29 +187,50 @@ pub(crate) fn lift3<A: Reg, B: Reg, C: Reg, O: Reg>(
     f: impl Fn(A, B, C) -> O + Send + Sync + 'static,
 ) -> Alu {
     Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            let b = B::row(regs, regs.row(b, warp));
-            let c = C::row(regs, regs.row(c, warp));
-            for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane));
-            }
+        wide(|| {
+            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
+                let a = A::row(regs, regs.row(a, warp));
+                let b = B::row(regs, regs.row(b, warp));
+                let c = C::row(regs, regs.row(c, warp));
+                for (lane, out) in out.iter_mut().enumerate() {
+                    *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane));
+                }
+            });
         });
     })
 }
 
-/// Lifts a function of whole rows of 32-bit values.
-pub(crate) fn lift3_rows(
+/// `fma.rn.f32`: by the processor's instruction where it has one.
+pub(crate) fn lift_fused(to: Slot, from: (Slot, Slot, Slot)) -> Alu {
+    Box::new(move |regs, masks| Arch::new().dispatch(Fused { regs, masks, to, from }))
+}
+
+struct Fused<'r> {
+    regs: &'r mut Regs,
+    masks: &'r [u32],
     to: Slot,
-    (a, b, c): (Slot, Slot, Slot),
-    f: impl Fn(&[u32; LANES], &[u32; LANES], &[u32; LANES]) -> [f32; LANES] + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
+    from: (Slot, Slot, Slot),
+}
+
+impl WithSimd for Fused<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Fused { regs, masks, to, from: (a, b, c) } = self;
         each_warp(regs, masks, to, |regs, warp, out: &mut [f32; LANES]| {
             let row = |slot: Slot| &regs.words[regs.row(slot, warp)];
-            *out = f(row(a), row(b), row(c));
+            let (a, b, c) = (row(a), row(b), row(c));
+            if S::IS_SCALAR {
+                *out = fused_row(a, b, c);
+                return;
+            }
+            for (lane, out) in out.iter_mut().enumerate() {
+                let value = |row: &[u32; LANES]| f32::from_bits(row[lane]);
+                *out = canonical(value(a).mul_add(value(b), value(c)));
+            }
         });
-    })
+    }
 }
 
 pub(crate) fn lift4<A: Reg, B: Reg, C: Reg, D: Reg, O: Reg>(
@@ -202,14 +239,16 @@ pub(crate) fn lift4<A: Reg, B: Reg, C: Reg, D: Reg, O: Reg>(
     f: impl Fn(A, B, C, D) -> O + Send + Sync + 'static,
 ) -> Alu {
     Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            let b = B::row(regs, regs.row(b, warp));
-            let c = C::row(regs, regs.row(c, warp));
-            let d = D::row(regs, regs.row(d, warp));
-            for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane), D::get(d, lane));
-            }
+        wide(|| {
+            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
+                let a = A::row(regs, regs.row(a, warp));
+                let b = B::row(regs, regs.row(b, warp));
+                let c = C::row(regs, regs.row(c, warp));
+                let d = D::row(regs, regs.row(d, warp));
+                for (lane, out) in out.iter_mut().enumerate() {
+                    *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane), D::get(d, lane));
+                }
+            });
         });
     })
 }
