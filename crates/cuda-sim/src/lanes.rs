@@ -5,6 +5,8 @@
 //! fixed length and becomes vector code. Results of lanes outside the mask are computed and thrown away: no function that is
 //! lifted can fail.
 
+use std::marker::PhantomData;
+
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::number::{Bf16, F16, canonical, fused_row};
@@ -127,12 +129,6 @@ impl Reg for bool {
 /// An instruction that reads and writes registers of its own lane alone. The masks have one word for each warp.
 pub(crate) type Alu = Box<dyn Fn(&mut Regs, &[u32]) + Send + Sync>;
 
-/// Runs work on rows in a form that is compiled for the processor's vectors, which the target of the build may lack.
-#[inline(always)]
-pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
-    Arch::new().dispatch(work)
-}
-
 /// Runs `row` for each warp that has a lane in the mask.
 #[inline(always)]
 fn each_warp<O: Reg>(regs: &mut Regs, masks: &[u32], to: Slot, row: impl Fn(&Regs, usize, &mut [O; LANES])) {
@@ -146,58 +142,61 @@ fn each_warp<O: Reg>(regs: &mut Regs, masks: &[u32], to: Slot, row: impl Fn(&Reg
     }
 }
 
-pub(crate) fn lift1<A: Reg, O: Reg>(
-    to: Slot,
-    a: Slot,
-    f: impl Fn(A) -> O + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
-        wide(|| {
-            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-                let a = A::row(regs, regs.row(a, warp));
-                for (lane, out) in out.iter_mut().enumerate() {
-                    *out = f(A::get(a, lane));
-                }
-            });
-        });
-    })
+/// A slot for each name.
+macro_rules! slot {
+    ($x:ident) => {
+        Slot
+    };
 }
 
-pub(crate) fn lift2<A: Reg, B: Reg, O: Reg>(
-    to: Slot,
-    (a, b): (Slot, Slot),
-    f: impl Fn(A, B) -> O + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
-        wide(|| {
-            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-                let a = A::row(regs, regs.row(a, warp));
-                let b = B::row(regs, regs.row(b, warp));
-                for (lane, out) in out.iter_mut().enumerate() {
-                    *out = f(A::get(a, lane), B::get(b, lane));
-                }
-            });
-        });
-    })
+/// Functions of registers, lifted to rows. The work is compiled once for the target of the build and once for the vectors that
+/// most processors have, and the processor's is taken. It must be inlined for that, so it is no closure.
+macro_rules! lifts {
+    ($($lift:ident, $rows:ident: $($x:ident: $t:ident),*;)*) => { $(
+        #[allow(unused_parens)]
+        struct $rows<'r, F, $($t,)* O> {
+            regs: &'r mut Regs,
+            masks: &'r [u32],
+            to: Slot,
+            from: ($(slot!($x)),*),
+            f: &'r F,
+            types: PhantomData<($($t,)* O)>,
+        }
+
+        #[allow(unused_parens)]
+        impl<F: Fn($($t),*) -> O, $($t: Reg,)* O: Reg> WithSimd for $rows<'_, F, $($t,)* O> {
+            type Output = ();
+
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, _simd: S) {
+                let (($($x),*), f) = (self.from, self.f);
+                each_warp(self.regs, self.masks, self.to, |regs, warp, out: &mut [O; LANES]| {
+                    $(let $x = $t::row(regs, regs.row($x, warp));)*
+                    for (lane, out) in out.iter_mut().enumerate() {
+                        *out = f($($t::get($x, lane)),*);
+                    }
+                });
+            }
+        }
+
+        #[allow(unused_parens)]
+        pub(crate) fn $lift<$($t: Reg,)* O: Reg>(
+            to: Slot,
+            from: ($(slot!($x)),*),
+            f: impl Fn($($t),*) -> O + Send + Sync + 'static,
+        ) -> Alu {
+            Box::new(move |regs, masks| {
+                Arch::new().dispatch($rows::<_, $($t,)* O> { regs, masks, to, from, f: &f, types: PhantomData });
+            })
+        }
+    )* };
 }
 
-pub(crate) fn lift3<A: Reg, B: Reg, C: Reg, O: Reg>(
-    to: Slot,
-    (a, b, c): (Slot, Slot, Slot),
-    f: impl Fn(A, B, C) -> O + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
-        wide(|| {
-            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-                let a = A::row(regs, regs.row(a, warp));
-                let b = B::row(regs, regs.row(b, warp));
-                let c = C::row(regs, regs.row(c, warp));
-                for (lane, out) in out.iter_mut().enumerate() {
-                    *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane));
-                }
-            });
-        });
-    })
+lifts! {
+    lift1, Rows1: a: A;
+    lift2, Rows2: a: A, b: B;
+    lift3, Rows3: a: A, b: B, c: C;
+    lift4, Rows4: a: A, b: B, c: C, d: D;
 }
 
 /// `fma.rn.f32`: by the processor's instruction where it has one.
@@ -219,8 +218,7 @@ impl WithSimd for Fused<'_> {
     fn with_simd<S: Simd>(self, _simd: S) {
         let Fused { regs, masks, to, from: (a, b, c) } = self;
         each_warp(regs, masks, to, |regs, warp, out: &mut [f32; LANES]| {
-            let row = |slot: Slot| &regs.words[regs.row(slot, warp)];
-            let (a, b, c) = (row(a), row(b), row(c));
+            let [a, b, c] = [a, b, c].map(|slot| &regs.words[regs.row(slot, warp)]);
             if S::IS_SCALAR {
                 *out = fused_row(a, b, c);
                 return;
@@ -231,24 +229,4 @@ impl WithSimd for Fused<'_> {
             }
         });
     }
-}
-
-pub(crate) fn lift4<A: Reg, B: Reg, C: Reg, D: Reg, O: Reg>(
-    to: Slot,
-    (a, b, c, d): (Slot, Slot, Slot, Slot),
-    f: impl Fn(A, B, C, D) -> O + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
-        wide(|| {
-            each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-                let a = A::row(regs, regs.row(a, warp));
-                let b = B::row(regs, regs.row(b, warp));
-                let c = C::row(regs, regs.row(c, warp));
-                let d = D::row(regs, regs.row(d, warp));
-                for (lane, out) in out.iter_mut().enumerate() {
-                    *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane), D::get(d, lane));
-                }
-            });
-        });
-    })
 }

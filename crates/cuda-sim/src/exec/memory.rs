@@ -76,6 +76,12 @@ impl Allocation {
         }
     }
 
+    /// A word by its number.
+    #[inline(always)]
+    pub(super) fn word(&self, at: usize) -> u32 {
+        self.words[at].load(Relaxed)
+    }
+
     /// 1, 2, 4 or 8 bytes at an offset that is a multiple of the size.
     #[inline(always)]
     pub(super) fn read(&self, offset: u64, bytes: u32) -> u64 {
