@@ -5,7 +5,11 @@
 //! fixed length and becomes vector code. Results of lanes outside the mask are computed and thrown away: no function that is
 //! lifted can fail.
 
-use crate::number::{Bf16, F16};
+use std::marker::PhantomData;
+
+use pulp::{Arch, Simd, WithSimd};
+
+use crate::number::{Bf16, F16, canonical, fused_row};
 
 /// Lanes of a warp.
 pub(crate) const LANES: usize = 32;
@@ -94,9 +98,9 @@ fn put_row<T: Copy, R: Copy>(row: &mut [R; LANES], mask: u32, values: &[T; LANES
         return;
     }
     for lane in 0..LANES {
-        if mask >> lane & 1 == 1 {
-            row[lane] = raw(values[lane]);
-        }
+        // a selection, which has a vector form, and no branch
+        let new = raw(values[lane]);
+        row[lane] = if mask & 1 << lane != 0 { new } else { row[lane] };
     }
 }
 
@@ -138,78 +142,91 @@ fn each_warp<O: Reg>(regs: &mut Regs, masks: &[u32], to: Slot, row: impl Fn(&Reg
     }
 }
 
-pub(crate) fn lift1<A: Reg, O: Reg>(to: Slot, a: Slot, f: impl Fn(A) -> O + Send + Sync + 'static) -> Alu {
-    Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane));
-            }
-        });
-    })
+/// A slot for each name.
+macro_rules! slot {
+    ($x:ident) => {
+        Slot
+    };
 }
 
-pub(crate) fn lift2<A: Reg, B: Reg, O: Reg>(
-    to: Slot,
-    (a, b): (Slot, Slot),
-    f: impl Fn(A, B) -> O + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            let b = B::row(regs, regs.row(b, warp));
-            for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane), B::get(b, lane));
+/// Functions of registers, lifted to rows. The work is compiled once for the target of the build and once for the vectors that
+/// most processors have, and the processor's is taken. It must be inlined for that, so it is no closure.
+macro_rules! lifts {
+    ($($lift:ident, $rows:ident: $($x:ident: $t:ident),*;)*) => { $(
+        #[allow(unused_parens)]
+        struct $rows<'r, F, $($t,)* O> {
+            regs: &'r mut Regs,
+            masks: &'r [u32],
+            to: Slot,
+            from: ($(slot!($x)),*),
+            f: &'r F,
+            types: PhantomData<($($t,)* O)>,
+        }
+
+        #[allow(unused_parens)]
+        impl<F: Fn($($t),*) -> O, $($t: Reg,)* O: Reg> WithSimd for $rows<'_, F, $($t,)* O> {
+            type Output = ();
+
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, _simd: S) {
+                let (($($x),*), f) = (self.from, self.f);
+                each_warp(self.regs, self.masks, self.to, |regs, warp, out: &mut [O; LANES]| {
+                    $(let $x = $t::row(regs, regs.row($x, warp));)*
+                    for (lane, out) in out.iter_mut().enumerate() {
+                        *out = f($($t::get($x, lane)),*);
+                    }
+                });
             }
-        });
-    })
+        }
+
+        #[allow(unused_parens)]
+        pub(crate) fn $lift<$($t: Reg,)* O: Reg>(
+            to: Slot,
+            from: ($(slot!($x)),*),
+            f: impl Fn($($t),*) -> O + Send + Sync + 'static,
+        ) -> Alu {
+            Box::new(move |regs, masks| {
+                Arch::new().dispatch($rows::<_, $($t,)* O> { regs, masks, to, from, f: &f, types: PhantomData });
+            })
+        }
+    )* };
 }
 
-pub(crate) fn lift3<A: Reg, B: Reg, C: Reg, O: Reg>(
-    to: Slot,
-    (a, b, c): (Slot, Slot, Slot),
-    f: impl Fn(A, B, C) -> O + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            let b = B::row(regs, regs.row(b, warp));
-            let c = C::row(regs, regs.row(c, warp));
-            for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane));
-            }
-        });
-    })
+lifts! {
+    lift1, Rows1: a: A;
+    lift2, Rows2: a: A, b: B;
+    lift3, Rows3: a: A, b: B, c: C;
+    lift4, Rows4: a: A, b: B, c: C, d: D;
 }
 
-/// Lifts a function of whole rows of 32-bit values.
-pub(crate) fn lift3_rows(
+/// `fma.rn.f32`: by the processor's instruction where it has one.
+pub(crate) fn lift_fused(to: Slot, from: (Slot, Slot, Slot)) -> Alu {
+    Box::new(move |regs, masks| Arch::new().dispatch(Fused { regs, masks, to, from }))
+}
+
+struct Fused<'r> {
+    regs: &'r mut Regs,
+    masks: &'r [u32],
     to: Slot,
-    (a, b, c): (Slot, Slot, Slot),
-    f: impl Fn(&[u32; LANES], &[u32; LANES], &[u32; LANES]) -> [f32; LANES] + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
+    from: (Slot, Slot, Slot),
+}
+
+impl WithSimd for Fused<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Fused { regs, masks, to, from: (a, b, c) } = self;
         each_warp(regs, masks, to, |regs, warp, out: &mut [f32; LANES]| {
-            let row = |slot: Slot| &regs.words[regs.row(slot, warp)];
-            *out = f(row(a), row(b), row(c));
-        });
-    })
-}
-
-pub(crate) fn lift4<A: Reg, B: Reg, C: Reg, D: Reg, O: Reg>(
-    to: Slot,
-    (a, b, c, d): (Slot, Slot, Slot, Slot),
-    f: impl Fn(A, B, C, D) -> O + Send + Sync + 'static,
-) -> Alu {
-    Box::new(move |regs, masks| {
-        each_warp(regs, masks, to, |regs, warp, out: &mut [O; LANES]| {
-            let a = A::row(regs, regs.row(a, warp));
-            let b = B::row(regs, regs.row(b, warp));
-            let c = C::row(regs, regs.row(c, warp));
-            let d = D::row(regs, regs.row(d, warp));
+            let [a, b, c] = [a, b, c].map(|slot| &regs.words[regs.row(slot, warp)]);
+            if S::IS_SCALAR {
+                *out = fused_row(a, b, c);
+                return;
+            }
             for (lane, out) in out.iter_mut().enumerate() {
-                *out = f(A::get(a, lane), B::get(b, lane), C::get(c, lane), D::get(d, lane));
+                let value = |row: &[u32; LANES]| f32::from_bits(row[lane]);
+                *out = canonical(value(a).mul_add(value(b), value(c)));
             }
         });
-    })
+    }
 }

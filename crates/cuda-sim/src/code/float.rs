@@ -6,8 +6,8 @@
 use super::compile::Compiler;
 use super::control::Answer;
 use super::op::Op;
-use crate::lanes::lift3_rows;
-use crate::number::{Format, Rounding, add_directed, add_to_odd, canonical, fused_row};
+use crate::lanes::lift_fused;
+use crate::number::{Format, Rounding, add_directed, add_to_odd, canonical};
 use crate::ptx::{Instruction, Refusal};
 
 pub(super) fn family<'a>(c: &mut Compiler<'_, 'a>, i: &Instruction<'a>, words: &[&'a str]) -> Answer {
@@ -23,7 +23,7 @@ pub(super) fn family<'a>(c: &mut Compiler<'_, 'a>, i: &Instruction<'a>, words: &
         ["fma" | "mad", "rn", "f32"] => {
             let [d, x, y, z] = &i.operands[..] else { return Err(Refusal::new(i.line, "fma takes four operands")) };
             let from = (c.from::<f32>(x, i.line)?, c.from::<f32>(y, i.line)?, c.from::<f32>(z, i.line)?);
-            Ok(Some(Op::Alu(lift3_rows(c.to::<f32>(d, i.line)?, from, fused_row))))
+            Ok(Some(Op::Alu(lift_fused(c.to::<f32>(d, i.line)?, from))))
         }
         ["sqrt", "rn", "f32"] => c.map1(i, |a: f32| canonical(a.sqrt())),
         ["rcp", "rn", "f32"] => c.map1(i, |a: f32| canonical(1.0 / a)),

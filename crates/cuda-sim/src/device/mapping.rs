@@ -54,7 +54,7 @@ impl Device {
     pub fn mem_create(&mut self, bytes: u64) -> Outcome<PhysicalMemory> {
         check_granularity(bytes)?;
         self.check_free(bytes)?;
-        let (device, memory) = (self.current, Some(Physical::new(bytes)));
+        let (device, memory) = (self.current, Some(Physical::new(bytes, !self.memory.is_unchecked())));
         self.physical.push(Some(PhysicalState { device, bytes, at: None, memory, is_released: false }));
         Ok(PhysicalMemory(self.physical.len() as u32 - 1))
     }

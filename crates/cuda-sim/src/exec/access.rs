@@ -69,8 +69,12 @@ impl Block<'_> {
             Order::ReadOnly => Use::ReadOnly,
             Order::Strong => Use::StrongRead,
         };
-        if access.is_words && matches!(access.space, Space::Shared | Space::Global | Space::Const) {
-            return self.load_words(access, mask, how);
+        match access.space {
+            Space::Shared | Space::Global | Space::Const if access.is_words => {
+                return self.load_words(access, mask, how);
+            }
+            Space::Param if access.address.base.is_none() => return self.load_param(access, mask),
+            _ => {}
         }
         for (warp, &mask) in mask.iter().enumerate() {
             for lane in lanes(mask) {
@@ -81,9 +85,30 @@ impl Block<'_> {
                     let at = address.wrapping_add(k as u64 * u64::from(access.bytes));
                     let raw = self.read(space, at, access.bytes, thread, how).map_err(|t| t.by(thread))?;
                     let Some((class, slot)) = *part else { continue };
-                    let unused = 64 - 8 * access.bytes;
-                    let value = if access.is_signed { ((raw << unused) as i64 >> unused) as u64 } else { raw };
-                    self.set_register(class, slot, warp, lane, value);
+                    self.set_register(class, slot, warp, lane, access.extended(raw));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads a parameter, the same one for all lanes.
+    fn load_param(&mut self, access: &Access, mask: &[u32]) -> Tried<()> {
+        let Some(warp) = mask.iter().position(|mask| *mask != 0) else { return Ok(()) };
+        let thread = warp * LANES + mask[warp].trailing_zeros() as usize;
+        let address = access.address.offset as u64;
+        is_aligned(address, u64::from(access.bytes) * access.parts.len() as u64).map_err(|t| t.by(thread))?;
+        for (k, part) in access.parts.iter().enumerate() {
+            let at = address.wrapping_add(k as u64 * u64::from(access.bytes));
+            let raw = self.read(Space::Param, at, access.bytes, thread, Use::Read).map_err(|t| t.by(thread))?;
+            let Some((class, slot)) = *part else { continue };
+            let value = access.extended(raw);
+            for (warp, &mask) in mask.iter().enumerate() {
+                let row = self.regs.row(slot, warp);
+                match class {
+                    Class::Double => put_row(&mut self.regs.doubles[row], mask, &[value; LANES]),
+                    Class::Half => put_row(&mut self.regs.words[row], mask, &[value as u32 & 0xffff; LANES]),
+                    _ => put_row(&mut self.regs.words[row], mask, &[value as u32; LANES]),
                 }
             }
         }
@@ -105,7 +130,7 @@ impl Block<'_> {
             for (part, row) in access.parts.iter().zip(&rows) {
                 let Some((_, slot)) = *part else { continue };
                 let to = self.regs.row(slot, warp);
-                put_words(&mut self.regs.words[to], mask, row);
+                put_row(&mut self.regs.words[to], mask, row);
             }
         }
         Ok(())
@@ -124,6 +149,9 @@ impl Block<'_> {
     pub(super) fn store(&mut self, access: &Access, mask: &[u32]) -> Tried<()> {
         let whole = u64::from(access.bytes) * access.parts.len() as u64;
         let how = if access.order == Order::Strong { Use::Atomic } else { Use::Write };
+        if access.is_words && matches!(access.space, Space::Shared | Space::Global) {
+            return self.store_words(access, mask, how);
+        }
         for (warp, &mask) in mask.iter().enumerate() {
             for lane in lanes(mask) {
                 let thread = warp * LANES + lane;
@@ -135,6 +163,24 @@ impl Block<'_> {
                     let at = address.wrapping_add(k as u64 * u64::from(access.bytes));
                     self.write(space, at, access.bytes, value, thread, how).map_err(|t| t.by(thread))?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores registers of 32 bits, warp by warp.
+    fn store_words(&mut self, access: &Access, mask: &[u32], how: Use) -> Tried<()> {
+        let count = access.parts.len();
+        for (warp, &mask) in mask.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            let addresses = self.addresses(&access.address, warp);
+            let mut rows = [[0; LANES]; 4];
+            for (part, row) in access.parts.iter().zip(&mut rows) {
+                let Some((_, slot)) = *part else { continue };
+                *row = self.regs.words[self.regs.row(slot, warp)];
+            }
+            match access.space {
+                Space::Shared => self.shared.write_words(&addresses, warp, mask, how, &rows[..count])?,
+                _ => self.global.write_words(&addresses, warp, mask, how, &rows[..count])?,
             }
         }
         Ok(())
@@ -190,13 +236,22 @@ impl Block<'_> {
     }
 }
 
-fn put_words(to: &mut [u32; LANES], mask: u32, from: &[u32; LANES]) {
+fn put_row<T: Copy>(to: &mut [T; LANES], mask: u32, from: &[T; LANES]) {
     if mask == u32::MAX {
         *to = *from;
         return;
     }
     for lane in lanes(mask) {
         to[lane] = from[lane];
+    }
+}
+
+impl Access {
+    /// The value of a register that takes these bytes.
+    #[inline(always)]
+    fn extended(&self, raw: u64) -> u64 {
+        let unused = 64 - 8 * self.bytes;
+        if self.is_signed { ((raw << unused) as i64 >> unused) as u64 } else { raw }
     }
 }
 

@@ -7,6 +7,7 @@ use super::access::{is_aligned, lanes};
 use super::cells::{self, Clash, Use, by_block};
 use super::fault::{FaultKind, Tried, Trouble};
 use super::memory::{Allocation, Memory, PAGE_WORDS};
+use super::row::{self, Offsets};
 use crate::lanes::LANES;
 
 /// The parts that all blocks of a launch share.
@@ -55,16 +56,29 @@ impl<'a> Global<'a> {
     pub(super) fn read(&mut self, address: u64, bytes: u32, how: Use) -> Tried<u64> {
         let (a, offset) = self.place(address, bytes)?;
         if self.common.is_checked {
-            if !a.is_written(offset, bytes) {
-                return Err(Trouble::at(
-                    FaultKind::Uninitialised,
-                    address,
-                    format!("nobody wrote the {bytes} bytes read here"),
-                ));
-            }
-            self.note(a, offset, bytes, how)?;
+            self.check_read(a, offset, bytes, how)?;
         }
         Ok(a.read(offset, bytes))
+    }
+
+    #[inline(always)]
+    fn check_read(&self, a: &Allocation, offset: u64, bytes: u32, how: Use) -> Tried<()> {
+        if !a.is_written(offset, bytes) {
+            let message = format!("nobody wrote the {bytes} bytes read here");
+            return Err(Trouble::at(FaultKind::Uninitialised, a.base + offset, message));
+        }
+        self.note(a, offset, bytes, how)
+    }
+
+    /// The allocation that holds all accesses of a warp, and where they lie there. `None` if none does.
+    #[inline(always)]
+    fn place_row(&mut self, addresses: &[u64; LANES], mask: u32, size: u64) -> Option<(&'a Allocation, Offsets)> {
+        let memory = self.common.memory;
+        let number = memory.find(addresses[mask.trailing_zeros() as usize % LANES], self.hint)?;
+        self.hint = number;
+        let a = memory.allocation(number);
+        let range = row::Range { base: a.base, bytes: a.bytes, size };
+        row::offsets(addresses, mask, range).map(|offsets| (a, offsets))
     }
 
     /// Reads a word for each lane of a warp and each row; the words of a lane follow each other.
@@ -76,11 +90,57 @@ impl<'a> Global<'a> {
         how: Use,
         rows: &mut [[u32; LANES]],
     ) -> Tried<()> {
+        let size = 4 * rows.len() as u64;
+        let Some((a, offsets)) = self.place_row(addresses, mask, size) else {
+            for lane in lanes(mask) {
+                let (address, thread) = (addresses[lane], warp * LANES + lane);
+                is_aligned(address, size).map_err(|t| t.by(thread))?;
+                for (k, row) in rows.iter_mut().enumerate() {
+                    let at = address.wrapping_add(4 * k as u64);
+                    row[lane] = self.read(at, 4, how).map_err(|t| t.by(thread))? as u32;
+                }
+            }
+            return Ok(());
+        };
+        if self.common.is_checked {
+            for lane in lanes(mask) {
+                for k in 0..rows.len() as u64 {
+                    let offset = u64::from(offsets[lane]) + 4 * k;
+                    self.check_read(a, offset, 4, how).map_err(|t| t.by(warp * LANES + lane))?;
+                }
+            }
+        }
+        for (k, row) in rows.iter_mut().enumerate() {
+            for (word, offset) in row.iter_mut().zip(&offsets) {
+                *word = a.word((offset >> 2) as usize + k);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a word for each lane of a warp and each row; the words of a lane follow each other.
+    pub(super) fn write_words(
+        &mut self,
+        addresses: &[u64; LANES],
+        warp: usize,
+        mask: u32,
+        how: Use,
+        rows: &[[u32; LANES]],
+    ) -> Tried<()> {
+        let size = 4 * rows.len() as u64;
+        let place = self.place_row(addresses, mask, size);
         for lane in lanes(mask) {
             let (address, thread) = (addresses[lane], warp * LANES + lane);
-            is_aligned(address, 4 * rows.len() as u64).map_err(|t| t.by(thread))?;
-            for (k, row) in rows.iter_mut().enumerate() {
-                row[lane] = self.read(address.wrapping_add(4 * k as u64), 4, how).map_err(|t| t.by(thread))? as u32;
+            if place.is_none() {
+                is_aligned(address, size).map_err(|t| t.by(thread))?;
+            }
+            for (k, row) in rows.iter().enumerate() {
+                let value = u64::from(row[lane]);
+                match &place {
+                    Some((a, offsets)) => self.write_at(a, u64::from(offsets[lane]) + 4 * k as u64, 4, value, how),
+                    None => self.write(address.wrapping_add(4 * k as u64), 4, value, how),
+                }
+                .map_err(|t| t.by(thread))?;
             }
         }
         Ok(())
@@ -89,6 +149,11 @@ impl<'a> Global<'a> {
     #[inline(always)]
     pub(super) fn write(&mut self, address: u64, bytes: u32, value: u64, how: Use) -> Tried<()> {
         let (a, offset) = self.place(address, bytes)?;
+        self.write_at(a, offset, bytes, value, how)
+    }
+
+    #[inline(always)]
+    fn write_at(&self, a: &Allocation, offset: u64, bytes: u32, value: u64, how: Use) -> Tried<()> {
         if self.common.is_checked {
             self.note(a, offset, bytes, how)?;
             a.mark_written(offset, bytes);

@@ -121,7 +121,7 @@ pub fn launch(
         memory,
         launch,
         epoch,
-        is_checked: options.checks == Checks::All,
+        is_checked: options.checks == Checks::All && !memory.is_unchecked(),
         locks: [const { Mutex::new(()) }; LOCKS],
     };
     let blocks: u64 = shape.grid.iter().map(|&n| u64::from(n)).product();

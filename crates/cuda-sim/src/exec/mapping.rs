@@ -13,9 +13,9 @@ use super::memory::{Allocation, Memory, MemoryError, outside};
 pub(crate) struct Physical(Allocation);
 
 impl Physical {
-    /// Memory that nobody has written.
-    pub(crate) fn new(bytes: u64) -> Self {
-        Physical(Allocation::new(0, bytes))
+    /// Memory that nobody has written, of a checked [`Memory`] or another one.
+    pub(crate) fn new(bytes: u64, is_checked: bool) -> Self {
+        Physical(Allocation::new(0, bytes, is_checked))
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Allocation {
     pub(super) base: u64,
     pub(super) bytes: u64,
     words: Box<[AtomicU32]>,
-    /// A bit for each byte of the word that was written.
+    /// A bit for each byte of the word that was written. None of it, nor of the cells, in memory that is unchecked.
     written: Box<[AtomicU8]>,
     pub(super) cells: Box<[AtomicU64]>,
     /// For pages that have split words, a cell for each byte.
@@ -62,18 +62,25 @@ fn filled<T>(count: usize, make: impl Fn() -> T) -> Box<[T]> {
 }
 
 impl Allocation {
-    pub(super) fn new(base: u64, bytes: u64) -> Self {
+    pub(super) fn new(base: u64, bytes: u64, is_checked: bool) -> Self {
         let words = bytes.div_ceil(4) as usize;
-        let pages = words.div_ceil(PAGE_WORDS);
+        let shadow = if is_checked { words } else { 0 };
+        let pages = shadow.div_ceil(PAGE_WORDS);
         Allocation {
             base,
             bytes,
             words: filled(words, || AtomicU32::new(FRESH)),
-            written: filled(words, || AtomicU8::new(0)),
-            cells: filled(words, || AtomicU64::new(0)),
+            written: filled(shadow, || AtomicU8::new(0)),
+            cells: filled(shadow, || AtomicU64::new(0)),
             split: filled(pages, OnceLock::new),
             touched: filled(pages, || AtomicU64::new(0)),
         }
+    }
+
+    /// A word by its number.
+    #[inline(always)]
+    pub(super) fn word(&self, at: usize) -> u32 {
+        self.words[at].load(Relaxed)
     }
 
     /// 1, 2, 4 or 8 bytes at an offset that is a multiple of the size.
@@ -116,6 +123,9 @@ impl Allocation {
 
     #[inline(always)]
     pub(super) fn is_written(&self, offset: u64, bytes: u32) -> bool {
+        if self.written.is_empty() {
+            return true;
+        }
         let at = (offset >> 2) as usize;
         let mask = Self::byte_mask(offset, bytes);
         let first = self.written[at].load(Relaxed) & mask == mask;
@@ -124,6 +134,9 @@ impl Allocation {
 
     #[inline(always)]
     pub(super) fn mark_written(&self, offset: u64, bytes: u32) {
+        if self.written.is_empty() {
+            return;
+        }
         let at = (offset >> 2) as usize;
         if bytes < 4 {
             self.written[at].fetch_or(Self::byte_mask(offset, bytes), Relaxed);
@@ -135,12 +148,50 @@ impl Allocation {
         }
     }
 
-    pub(super) fn set_written(&self, offset: u64, is_written: bool) {
-        let (at, bit) = ((offset >> 2) as usize, 1u8 << (offset & 3));
-        match is_written {
-            true => self.written[at].fetch_or(bit, Relaxed),
-            false => self.written[at].fetch_and(!bit, Relaxed),
-        };
+    /// Writes words from one on.
+    pub(super) fn put_words(&self, first: usize, values: impl ExactSizeIterator<Item = u32>) {
+        let count = values.len();
+        self.words[first..].iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
+        self.written.iter().skip(first).take(count).for_each(|written| written.store(ALL, Relaxed));
+    }
+
+    /// The words from one on.
+    pub(super) fn words_from(&self, first: usize) -> impl Iterator<Item = u32> {
+        self.words[first..].iter().map(|word| word.load(Relaxed))
+    }
+
+    /// The first byte of a range within that nobody wrote.
+    pub(super) fn first_unwritten(&self, offset: u64, bytes: u64) -> Option<u64> {
+        let end = offset + bytes;
+        let mut at = offset;
+        while at < end {
+            let is_word = at.is_multiple_of(4) && end - at >= 4;
+            let step = if is_word { 4 } else { 1 };
+            if !self.is_written(at, step) {
+                return (at..at + u64::from(step)).find(|&byte| !self.is_written(byte, 1));
+            }
+            at += u64::from(step);
+        }
+        None
+    }
+
+    /// Notes that nobody wrote a range within.
+    pub(super) fn forget(&self, offset: u64, bytes: u64) {
+        if self.written.is_empty() {
+            return;
+        }
+        let end = offset + bytes;
+        let mut at = offset;
+        while at < end {
+            let word = &self.written[(at >> 2) as usize];
+            if at.is_multiple_of(4) && end - at >= 4 {
+                word.store(0, Relaxed);
+                at += 4;
+            } else {
+                word.fetch_and(!(1 << (at & 3)), Relaxed);
+                at += 1;
+            }
+        }
     }
 
     fn ranges(&self, launch: u64, epoch: u64, reads: &mut Ranges, writes: &mut Ranges) {
@@ -204,14 +255,15 @@ impl Memory {
         Memory { is_unchecked: true, ..Memory::new() }
     }
 
-    pub(super) fn is_unchecked(&self) -> bool {
+    /// See [`Memory::unchecked`].
+    pub(crate) fn is_unchecked(&self) -> bool {
         self.is_unchecked
     }
 
     /// Allocates bytes that nobody has written. Their address is a multiple of 512.
     pub fn allocate(&mut self, bytes: u64) -> u64 {
         let base = self.take_addresses(bytes, ALIGN_BYTES);
-        self.allocations.push(Allocation::new(base, bytes));
+        self.allocations.push(Allocation::new(base, bytes, !self.is_unchecked));
         base
     }
 

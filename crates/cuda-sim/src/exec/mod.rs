@@ -18,6 +18,7 @@ mod mapping;
 mod matrix;
 mod memory;
 mod ranges;
+mod row;
 mod shared;
 mod warp;
 

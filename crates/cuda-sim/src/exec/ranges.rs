@@ -52,13 +52,11 @@ impl Memory {
         let mut out = out;
         for (a, offset, bytes) in self.pieces(address, out.len() as u64)? {
             let (here, rest) = out.split_at_mut(bytes as usize);
-            for (byte, at) in here.iter_mut().zip(offset..) {
-                if !self.is_unchecked() && !a.is_written(at, 1) {
-                    let message = "nobody wrote this byte".to_string();
-                    return Err(MemoryError { address: a.base + at, is_uninitialised: true, message });
-                }
-                *byte = a.read(at, 1) as u8;
+            if let Some(at) = a.first_unwritten(offset, bytes) {
+                let message = "nobody wrote this byte".to_string();
+                return Err(MemoryError { address: a.base + at, is_uninitialised: true, message });
             }
+            a.get(offset, here);
             out = rest;
         }
         Ok(())
@@ -81,16 +79,26 @@ impl Memory {
     /// Copies bytes, as if through a buffer; bytes that nobody wrote stay so. Errors: a range has not memory everywhere.
     pub fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), MemoryError> {
         let (from, to) = (self.pieces(from, bytes)?, self.pieces(to, bytes)?);
-        let mut buffer = Vec::with_capacity(bytes as usize);
+        let mut data = vec![0; bytes as usize];
+        let mut unwritten = Vec::new();
+        let mut done = 0;
         for (a, offset, bytes) in from {
-            buffer.extend((offset..offset + bytes).map(|at| (a.read(at, 1), a.is_written(at, 1))));
-        }
-        let mut buffer = buffer.into_iter();
-        for (a, offset, bytes) in to {
-            for (at, (value, is_written)) in (offset..offset + bytes).zip(&mut buffer) {
-                a.write(at, 1, value);
-                a.set_written(at, is_written);
+            a.get(offset, &mut data[done..done + bytes as usize]);
+            if a.first_unwritten(offset, bytes).is_some() {
+                let here = (offset..offset + bytes).zip(done..).filter(|(at, _)| !a.is_written(*at, 1));
+                unwritten.extend(here.map(|(_, place)| place));
             }
+            done += bytes as usize;
+        }
+        let mut unwritten = unwritten.into_iter().peekable();
+        let mut done = 0;
+        for (a, offset, bytes) in to {
+            let end = done + bytes as usize;
+            a.put(offset, &data[done..end]);
+            while let Some(place) = unwritten.next_if(|place| *place < end) {
+                a.forget(offset + (place - done) as u64, 1);
+            }
+            done = end;
         }
         Ok(())
     }
@@ -98,29 +106,45 @@ impl Memory {
     /// Notes that nobody wrote these bytes, as after an allocation. Errors: the range has not memory everywhere.
     pub fn forget(&self, address: u64, bytes: u64) -> Result<(), MemoryError> {
         for (a, offset, bytes) in self.pieces(address, bytes)? {
-            (offset..offset + bytes).for_each(|at| a.set_written(at, false));
+            a.forget(offset, bytes);
         }
         Ok(())
     }
 }
 
+/// A range within an allocation as bytes before the first whole word, words, and bytes behind them.
+fn cut(offset: u64, bytes: u64) -> (u64, u64, u64) {
+    let before = offset.wrapping_neg() % 4;
+    let before = before.min(bytes);
+    let words = (bytes - before) / 4;
+    (before, words, bytes - before - 4 * words)
+}
+
 impl Allocation {
     /// Writes bytes that are within.
     fn put(&self, offset: u64, data: &[u8]) {
-        let mut at = 0;
-        while at < data.len() {
-            let here = offset + at as u64;
-            if here.is_multiple_of(4)
-                && let Some(word) = data[at..].first_chunk::<4>()
-            {
-                self.write(here, 4, u64::from(u32::from_le_bytes(*word)));
-                self.mark_written(here, 4);
-                at += 4;
-            } else {
-                self.write(here, 1, u64::from(data[at]));
-                self.mark_written(here, 1);
-                at += 1;
-            }
+        let (before, words, _) = cut(offset, data.len() as u64);
+        let (first, rest) = data.split_at(before as usize);
+        let (middle, last) = rest.split_at(4 * words as usize);
+        for (byte, at) in first.iter().zip(offset..).chain(last.iter().zip(offset + before + 4 * words..)) {
+            self.write(at, 1, u64::from(*byte));
+            self.mark_written(at, 1);
+        }
+        let whole = middle.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        self.put_words(((offset + before) / 4) as usize, whole);
+    }
+
+    /// Reads bytes that are within.
+    fn get(&self, offset: u64, out: &mut [u8]) {
+        let (before, words, _) = cut(offset, out.len() as u64);
+        let (first, rest) = out.split_at_mut(before as usize);
+        let (middle, last) = rest.split_at_mut(4 * words as usize);
+        for (byte, at) in first.iter_mut().zip(offset..).chain(last.iter_mut().zip(offset + before + 4 * words..)) {
+            *byte = self.read(at, 1) as u8;
+        }
+        let whole = self.words_from(((offset + before) / 4) as usize);
+        for (bytes, word) in middle.chunks_exact_mut(4).zip(whole) {
+            bytes.copy_from_slice(&word.to_le_bytes());
         }
     }
 }

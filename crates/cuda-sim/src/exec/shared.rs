@@ -5,6 +5,7 @@ use super::cells::by_thread::{self, Who};
 use super::cells::{self, Clash, Use};
 use super::fault::{FaultKind, Tried, Trouble};
 use super::memory::Allocation;
+use super::row::{self, Offsets};
 use crate::lanes::LANES;
 
 /// In `written`: an asynchronous copy to the word is under way.
@@ -111,17 +112,87 @@ impl Shared {
         how: Use,
         rows: &mut [[u32; LANES]; 4],
     ) -> Tried<()> {
-        for lane in lanes(mask) {
-            let (address, thread) = (addresses[lane], warp * LANES + lane);
-            is_aligned(address, 4 * N as u64).map_err(|t| t.by(thread))?;
-            let at = self.place(address, 4 * N as u32).map_err(|t| t.by(thread))?;
-            if self.is_checked && !self.note_reads::<N>(at, thread) {
-                for k in 0..N {
-                    self.read(address + 4 * k as u64, 4, thread, how).map_err(|t| t.by(thread))?;
-                }
-            }
+        let range = row::Range { base: 0, bytes: self.bytes, size: 4 * N as u64 };
+        let Some(offsets) = row::offsets(addresses, mask, range) else {
+            return self.read_lanes(addresses, warp, mask, how, &mut rows[..N]);
+        };
+        if self.is_checked {
+            self.note_row::<N>(&offsets, warp, mask, how)?;
+        }
+        for (lane, offset) in offsets.iter().enumerate() {
+            let at = (offset >> 2) as usize;
             for (row, word) in rows.iter_mut().zip(&self.words[at..at + N]) {
                 row[lane] = *word;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads words for each lane by itself.
+    #[cold]
+    fn read_lanes(
+        &mut self,
+        addresses: &[u64; LANES],
+        warp: usize,
+        mask: u32,
+        how: Use,
+        rows: &mut [[u32; LANES]],
+    ) -> Tried<()> {
+        for lane in lanes(mask) {
+            let (address, thread) = (addresses[lane], warp * LANES + lane);
+            is_aligned(address, 4 * rows.len() as u64).map_err(|t| t.by(thread))?;
+            for (k, row) in rows.iter_mut().enumerate() {
+                row[lane] = self.read(address + 4 * k as u64, 4, thread, how).map_err(|t| t.by(thread))? as u32;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the reads of a warp.
+    fn note_row<const N: usize>(&mut self, offsets: &Offsets, warp: usize, mask: u32, how: Use) -> Tried<()> {
+        // what two lanes have read in the simple case is the same after a third one
+        let mut last = [None; 2];
+        for lane in lanes(mask) {
+            let (offset, thread) = (offsets[lane], warp * LANES + lane);
+            if last == [Some(offset); 2] {
+                continue;
+            }
+            if self.note_reads::<N>((offset >> 2) as usize, thread) {
+                last = [last[1], Some(offset)];
+                continue;
+            }
+            last = [None; 2];
+            for k in 0..N as u64 {
+                self.read(u64::from(offset) + 4 * k, 4, thread, how).map_err(|t| t.by(thread))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes words for each lane of a warp, from a row for each word.
+    pub(super) fn write_words(
+        &mut self,
+        addresses: &[u64; LANES],
+        warp: usize,
+        mask: u32,
+        how: Use,
+        rows: &[[u32; LANES]],
+    ) -> Tried<()> {
+        let range = row::Range { base: 0, bytes: self.bytes, size: 4 * rows.len() as u64 };
+        let offsets = row::offsets(addresses, mask, range).filter(|_| !self.is_checked);
+        for lane in lanes(mask) {
+            if let Some(offsets) = &offsets {
+                let at = (offsets[lane] >> 2) as usize;
+                for (word, row) in self.words[at..at + rows.len()].iter_mut().zip(rows) {
+                    *word = row[lane];
+                }
+                continue;
+            }
+            let (address, thread) = (addresses[lane], warp * LANES + lane);
+            is_aligned(address, range.size).map_err(|t| t.by(thread))?;
+            for (k, row) in rows.iter().enumerate() {
+                let at = address.wrapping_add(4 * k as u64);
+                self.write(at, 4, u64::from(row[lane]), thread, how).map_err(|t| t.by(thread))?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use remat_ops::Op;
 use remat_ops::conv::{Conv2d, Conv2dInputGrad, Conv2dWeightGrad, ConvParams};
 use remat_types::{Result, Shape, SmallVec};
 
-use super::matmul::{total, vocabulary};
+use super::matmul::{side, total, vocabulary};
 use super::plan::{Builder, Call, Operands, Plan, Value};
 use crate::driver::Grid;
 use crate::source::cast;
@@ -145,13 +145,8 @@ impl Product {
         product
     }
 
-    /// The factor of a tile's side over 16: a block's tile is small where the matrix is.
-    fn side(&self) -> u64 {
-        if self.m.min(self.n) <= 16 { 1 } else { 4 }
-    }
-
     fn tiles(&self) -> [u64; 2] {
-        [self.n, self.m].map(|extent| extent.div_ceil(16 * self.side()))
+        [self.n, self.m].map(|extent| extent.div_ceil(16 * side(extent)))
     }
 
     /// Statements before the product, that define its factors `a` and `b` for a slice of a group, `count` columns, and
@@ -215,12 +210,12 @@ impl Product {
             b.u64("elems", o.elems(0));
             "partial[slice % parts * elems + at] = sum;\n".to_owned()
         };
-        let (side, is_cut) = (self.side(), self.pass == Pass::WeightGrad);
+        let (down, across, is_cut) = (side(self.m), side(self.n), self.pass == Pass::WeightGrad);
         let body = format!(
             "{SIZES}for (u64 slice = blockIdx.z; slice < slices; slice += gridDim.z) {{\n\
              const index group = (index)(slice / parts);\n{factors}\
-             if ((u64)blockIdx.x * (16 * {side}) >= count) continue;\n\
-             product<{side}, {is_cut}>(a, b, m, count, from, to, [&](u64 row, u64 column, total sum) {{\n\
+             if ((u64)blockIdx.x * (16 * {across}) >= count) continue;\n\
+             product<{down}, {across}, {is_cut}>(a, b, m, count, from, to, [&](u64 row, u64 column, total sum) {{\n\
              {at}{result}}});\n}}\n"
         );
         let mut calls: SmallVec<[Call; 2]> = SmallVec::new();

@@ -27,6 +27,15 @@ pub(super) fn total(dtype: DType) -> (DType, &'static str) {
     }
 }
 
+/// The extent of a block's tile along an axis of the matrix, over 16: no more than the matrix has, so that few threads are idle.
+pub(super) fn side(extent: u64) -> u64 {
+    match extent {
+        0..=16 => 1,
+        17..=32 => 2,
+        _ => 4,
+    }
+}
+
 /// The types and functions that the sources of products use.
 pub(super) fn vocabulary(dtype: DType) -> String {
     let (sum, total) = total(dtype);
@@ -87,10 +96,9 @@ fn product(o: &Operands<'_>, result: DType, steps: Option<&Expression>) -> Resul
     if o.elems(0) == 0 {
         return Ok(Plan::default());
     }
-    // a block's tile is small where the matrix is
-    let side = if m.min(n) <= 16 { 1 } else { 4 };
-    let tiles = |extent: u64| extent.div_ceil(16 * side);
-    if tiles(m) > MOST_BLOCKS {
+    let [rows, columns] = [side(m), side(n)];
+    let [down, across] = [m.div_ceil(16 * rows), n.div_ceil(16 * columns)];
+    if down > MOST_BLOCKS {
         return Err(Error::new(ErrorKind::Device, format!("a product of {m} rows")));
     }
     let dtype = o.x[0].dtype;
@@ -126,10 +134,10 @@ fn product(o: &Operands<'_>, result: DType, steps: Option<&Expression>) -> Resul
     let body = format!(
         "for (u64 i = blockIdx.z; i < batches; i += gridDim.z) {{\n{places}\
          const StridedFactor a = {{x0 + {}, am, ak}}, b = {{x1 + {}, bn, bk}};\n\
-         product<{side}>(a, b, m, n, 0, k, [&](u64 row, u64 column, total sum) {{\n\
+         product<{rows}, {columns}>(a, b, m, n, 0, k, [&](u64 row, u64 column, total sum) {{\n\
          const u64 at = (i * m + row) * n + column;\n{{\n{finish}}}\n}});\n}}\n",
         at[0], at[1],
     );
-    let blocks = [tiles(n) as u32, tiles(m) as u32, batch.elems().min(MOST_BLOCKS) as u32];
+    let blocks = [across as u32, down as u32, batch.elems().min(MOST_BLOCKS) as u32];
     Ok(builder.build(Grid { blocks, threads: [THREADS, 1, 1], shared_bytes: 0 }, &body).into())
 }

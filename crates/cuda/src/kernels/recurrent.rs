@@ -8,7 +8,7 @@ use remat_ops::pointwise::UnaryFn;
 use remat_ops::recurrent::{CellKind, Recurrent, RecurrentGrad};
 use remat_types::{DType, Error, ErrorKind, Result, SmallVec};
 
-use super::matmul::vocabulary;
+use super::matmul::{side, vocabulary};
 use super::plan::{Builder, Call, Failure, Operands, Plan, Value};
 use super::scalars::scalar_functions;
 use crate::driver::Grid;
@@ -240,8 +240,8 @@ impl<'a> Layer<'a> {
         if m * n == 0 {
             return Ok(None);
         }
-        let side = if m.min(n) <= 16 { 1 } else { 4 };
-        let [rows, columns] = [m, n].map(|extent| extent.div_ceil(16 * side));
+        let (down, across) = (side(m), side(n));
+        let [rows, columns] = [m.div_ceil(16 * down), n.div_ceil(16 * across)];
         let columns = u32::try_from(columns).map_err(|_| TooManyBlocks)?;
         if rows > MOST_BLOCKS {
             return Err(TooManyBlocks);
@@ -273,7 +273,7 @@ impl<'a> Layer<'a> {
         };
         let body = format!(
             "const StridedFactor a = {{x0 + from * k, (i64)k, 1}}, b = {{x1, (i64)k, 1}};\n\
-             product<{side}>(a, b, m, n, 0, k, [&](u64 row, u64 column, total sum) {{\n\
+             product<{down}, {across}>(a, b, m, n, 0, k, [&](u64 row, u64 column, total sum) {{\n\
              gates[skipped + row * columns + {to}] = sum;\n}});\n"
         );
         let threads = [PRODUCT_THREADS, 1, 1];
