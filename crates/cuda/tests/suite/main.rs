@@ -4,11 +4,14 @@
 mod doubles;
 mod elementwise;
 mod expressions;
+mod gates;
 mod long;
 mod reductions;
 mod rig;
 mod rows;
+mod runs;
 mod samples;
 mod sizes;
 mod software;
 mod sources;
+mod stories;
