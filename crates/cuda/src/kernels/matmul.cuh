@@ -26,15 +26,17 @@ struct StridedFactor {
 // Calls `finish(row, column, sum)` for each element of a tile of a [m, k] times b [k, n]. A block of 256 threads takes
 // 16 `T` rows and columns, each thread `T` of both. Each sum goes over k in order, by one multiply-add after the other,
 // so its bits depend neither on the tile nor on m and n. A factor gives a function of k for a row or column: no element
-// is asked for that lies beyond m, n or k, but lines may be. The sum begins at `from`.
+// is asked for that lies beyond m, n or k, but lines may be. The sum begins at `from`. `tile` is that of the rows, as a grid
+// has few blocks along its second axis.
 //
 // `IS_CUT` sums each 16 products for themselves and adds that up, for sums that are so long that they would lose much.
 template <int T, bool IS_CUT = false, typename A, typename B, typename Finish>
-__device__ __forceinline__ void product(const A &a, const B &b, u64 m, u64 n, u64 from, u64 k, Finish finish) {
+__device__ __forceinline__ void product(const A &a, const B &b, u64 m, u64 n, u64 from, u64 k, Finish finish,
+                                        u64 tile = blockIdx.y) {
     constexpr unsigned SIDE = 16 * T, DEPTH = 16;
     // one more, so that threads that write a column do not all meet in one bank
     __shared__ total rows[DEPTH][SIDE + 1], columns[DEPTH][SIDE + 1];
-    const u64 row0 = (u64)blockIdx.y * SIDE, column0 = (u64)blockIdx.x * SIDE;
+    const u64 row0 = tile * SIDE, column0 = (u64)blockIdx.x * SIDE;
     const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     // a thread loads T elements of a factor for each step: of as many lines or of one
     const unsigned across = threadIdx.x % SIDE, deep = threadIdx.x / SIDE;

@@ -208,23 +208,30 @@ fn a_gate_looks_at_more_roots_than_one_kernel_does() {
     }
 }
 
-/// Launches until the ring of a device's words is so full that there is room for `left` more.
-fn fill(s: &mut Story, used: usize, left: usize) {
-    for _ in 0..4096 - left - used {
-        s.take(ONES, GOOD, 20, &[]);
+/// The most launches and gates whose outcome is open.
+const ROOM_FOR_WORDS: usize = 3072;
+
+/// Launches that take two words each, one for a gate, until of so many words few are left.
+fn fill(s: &mut Story, words: usize) {
+    let mut last = s.take(ONES, GOOD, 20, &[]);
+    for _ in 0..(words - 1) / 2 {
+        last = s.divide(20, ONES, 20, &[last]);
+    }
+    if words % 2 == 0 {
+        s.take(ONES, GOOD, 21, &[]);
     }
 }
 
 #[test]
 fn words_that_a_launch_must_see_are_not_given_to_others() {
     // the ring is full where the gate takes its words, where a launch behind it does, or behind both
-    for left in 0..4 {
+    for left in 0..5 {
         for is_bad in [false, true] {
             on_both(|s| {
                 let start = mark(s);
                 let a = s.take(ONES, if is_bad { BAD } else { GOOD }, 4, &[]);
                 let gate = s.gate(&[a], &start);
-                fill(s, 2, left);
+                fill(s, ROOM_FOR_WORDS - 2 - left);
                 let x = s.divide(5, ONES, 6, &[gate]);
                 let y = s.add(7, ONES, 7, &[gate]);
                 let z = s.add(8, ONES, 8, &[a]);

@@ -60,33 +60,30 @@ fn flow(flow: Flow, x: &[Place], y: Place, at: usize) -> Step {
     Step { flow: Some(flow), workspace, ..step(add(), x, y) }
 }
 
-fn program(x: usize, y: usize, updates: Vec<(usize, usize)>, steps: Vec<Step>) -> Arc<Program> {
-    let ends = vec![steps.len()];
-    let parts = ProgramParts {
+fn parts(x: usize, steps: Vec<Step>, workspace_bytes: usize) -> ProgramParts {
+    ProgramParts {
         alignment: Alignment::new(ROOM).expect("a power of two"),
         threads: 1,
+        ends: vec![steps.len()],
         steps,
         x: vec![four(); x],
-        y: (0..y).map(|_| four()).collect(),
-        updates,
-        workspace_bytes: WORKSPACE.1,
-        ends,
+        y: SmallVec::from_iter([four()]),
+        workspace_bytes,
         ..ProgramParts::default()
-    };
+    }
+}
+
+/// A program of four inputs, of which the first is a state that its output replaces.
+fn program(steps: Vec<Step>) -> Arc<Program> {
+    let parts = ProgramParts { updates: vec![(0, 0)], ..parts(4, steps, WORKSPACE.1) };
     Arc::new(Program::new(parts).expect("a program"))
 }
 
 /// A loop that takes a carried value by an index again and again.
 fn takes(trips: usize) -> Flow {
-    let mut body = ProgramParts {
-        alignment: Alignment::new(ROOM).expect("a power of two"),
-        threads: 1,
-        steps: vec![step(take(), &[Place::Input(1), Place::Input(2)], Place::Output(0))],
-        x: vec![Fact::new(DType::I64, []), four(), four()],
-        y: SmallVec::from_iter([four()]),
-        ..ProgramParts::default()
-    };
-    body.ends = vec![1];
+    let again = step(take(), &[Place::Input(1), Place::Input(2)], Place::Output(0));
+    let mut body = parts(3, vec![again], 0);
+    body.x[0] = Fact::new(DType::I64, []);
     let body = Arc::new(Program::new(body).expect("a program"));
     let (carried, sliced, reverse, counted, conditional) = (1, 0, false, false, false);
     Flow::Loop(LoopProgram { body, trips, carried, sliced, reverse, counted, conditional })
@@ -168,28 +165,17 @@ const STATE: Place = Place::Output(0);
 
 #[test]
 fn a_failure_before_a_step_that_reads_a_number_leaves_the_state() {
-    let branch = program(1, 1, Vec::new(), vec![step(add(), &[Place::Input(0), Place::Input(0)], STATE)]);
+    let branch = parts(1, vec![step(add(), &[Place::Input(0), Place::Input(0)], STATE)], 0);
+    let branch = Arc::new(Program::new(branch).expect("a program"));
     let mut choose = flow(Flow::Switch(vec![branch]), &[Place::Input(3), Place::Input(1)], Place::Arena(ROOM), 0);
     // the choice is one number
     choose.x[0] = Operand { bytes: 8, layout: Layout::contiguous(Shape::scalar()), ..operand(Place::Input(3)) };
-    choose.workspace = (2 * ROOM, WORKSPACE.1);
     let steps = vec![
         step(take(), &[Place::Input(1), Place::Input(2)], Place::Arena(0)),
         choose,
         step(add(), &[STATE, Place::Arena(ROOM)], STATE),
     ];
-    let mut parts = ProgramParts {
-        alignment: Alignment::new(ROOM).expect("a power of two"),
-        threads: 1,
-        steps,
-        x: vec![four(); 4],
-        y: SmallVec::from_iter([four()]),
-        updates: vec![(0, 0)],
-        workspace_bytes: 2 * ROOM + WORKSPACE.1,
-        ..ProgramParts::default()
-    };
-    parts.ends = vec![3];
-    stays_unless_good(&Arc::new(Program::new(parts).expect("a program")), |v| v + 2);
+    stays_unless_good(&program(steps), |v| v + 2);
 }
 
 #[test]
@@ -198,7 +184,7 @@ fn a_loop_writes_a_state_only_if_all_before_it_succeeded() {
         step(take(), &[Place::Input(1), Place::Input(2)], Place::Arena(0)),
         flow(takes(3), &[Place::Input(1), Place::Input(3)], STATE, ROOM),
     ];
-    stays_unless_good(&program(4, 1, vec![(0, 0)], steps), |_| 1);
+    stays_unless_good(&program(steps), |_| 1);
 }
 
 #[test]
@@ -208,7 +194,7 @@ fn a_failure_many_steps_before_an_update_leaves_the_state() {
         flow(takes(MANY), &[Place::Input(1), Place::Input(3)], Place::Arena(ROOM), 2 * ROOM),
         step(add(), &[STATE, Place::Arena(ROOM)], STATE),
     ];
-    stays_unless_good(&program(4, 1, vec![(0, 0)], steps), |v| v + 1);
+    stays_unless_good(&program(steps), |v| v + 1);
 }
 
 #[test]
@@ -233,7 +219,7 @@ fn a_loop_has_more_steps_that_may_fail_than_there_are_words_for() {
 #[test]
 fn a_run_after_a_failure_is_not_made_whether_that_is_known_or_not() {
     let steps = vec![step(add(), &[STATE, Place::Input(1)], STATE)];
-    let program = program(4, 1, vec![(0, 0)], steps);
+    let program = program(steps);
     for is_known in [false, true] {
         on_both(|s| {
             let owner = Owner::of(program.clone());
