@@ -15,3 +15,4 @@ mod sizes;
 mod software;
 mod sources;
 mod stories;
+mod tall;
