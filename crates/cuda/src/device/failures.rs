@@ -19,8 +19,10 @@ use super::gates;
 use crate::driver::{Arena, Context, Lane};
 use crate::kernels::plan::Failure;
 
-/// Tickets whose words lie on the device at a time.
+/// Tickets whose words lie on the device at a time, a power of two.
 pub(super) const SLOTS: u64 = 4096;
+/// Tickets whose words are cleared at once. So many less than there are slots may be unknown.
+const CLEARED: u64 = 1024;
 /// Words of a ticket: position, value, a lock, and whether it failed.
 const WORDS: usize = 4;
 /// Bytes of a ticket.
@@ -90,9 +92,11 @@ pub(super) struct Failures {
 
 impl Failures {
     pub(super) fn new(context: &Context, lane: &mut Lane) -> Result<Failures> {
-        let ring = Arena::whole(context, SLOTS as usize * BYTES)?;
+        // words that stay empty lie behind the ring, for those that are cleared
+        let slots = (SLOTS + CLEARED) as usize;
+        let ring = Arena::whole(context, slots * BYTES)?;
         let empty: Vec<u8> = [u64::MAX, u64::MAX, u64::MAX, 0].iter().flat_map(|w| w.to_le_bytes()).collect();
-        lane.upload(&ring, 0, &empty.repeat(SLOTS as usize))?;
+        lane.upload(&ring, 0, &empty.repeat(slots))?;
         lane.stream().synchronize()?;
         Ok(Failures {
             ring,
@@ -137,17 +141,16 @@ impl Failures {
         self.ring.base()
     }
 
-    /// The next ticket, for work of this number. The words of a ticket that had the same place are cleared, in order with the
-    /// lane's work. Errors: those of the driver; Internal if the place is still taken: see [`Failures::is_full`].
+    /// The next ticket, for work of this number. The words of tickets that had its place and some next to it are cleared, in order
+    /// with the lane's work. Errors: those of the driver; Internal if the place is still taken: see [`Failures::is_full`].
     pub(super) fn ticket(&mut self, seq: u64, of: Kind, lane: &mut Lane) -> Result<u64> {
         let ticket = self.next;
         if self.is_full() {
             return Err(Error::new(ErrorKind::Internal, "no place for the words of a launch"));
         }
-        if ticket >= SLOTS {
+        if ticket >= SLOTS && ticket.is_multiple_of(CLEARED) {
             let at = (ticket % SLOTS) as usize * BYTES;
-            lane.fill(&self.ring, at, 0xff, CLOSED)?;
-            lane.fill(&self.ring, at + CLOSED, 0, BYTES - CLOSED)?;
+            lane.copy(&self.ring, SLOTS as usize * BYTES, at, CLEARED as usize * BYTES)?;
         }
         self.next += 1;
         self.unknown.push_back(Ticket { seq, of });
@@ -156,13 +159,13 @@ impl Failures {
 
     /// True if tickets must become known before there is a place for another.
     fn is_full(&self) -> bool {
-        self.unknown() >= SLOTS
+        self.unknown() >= SLOTS - CLEARED
     }
 
     /// True if there is a place for the words of a launch, and of the gates over so many roots before it.
     pub(super) fn has_room(&self, roots: usize) -> bool {
         let gates = roots / (gates::MOST_ROOTS - 1) + 1;
-        self.unknown() + gates as u64 + 1 <= SLOTS
+        self.unknown() + (gates as u64) < SLOTS - CLEARED
     }
 
     /// The ticket after the last one.

@@ -27,14 +27,16 @@ struct StridedFactor {
 // 16 `TR` rows and 16 `TC` columns, each thread `TR` by `TC` of them. Each sum goes over k in order, by one multiply-add
 // after the other, so its bits depend neither on the tile nor on m and n. A factor gives a function of k for a row or
 // column: no element is asked for that lies beyond m, n or k, but lines may be. The sum begins at `from`.
+// `tile` is that of the rows, as a grid has few blocks along its second axis.
 //
 // `IS_CUT` sums each 16 products for themselves and adds that up, for sums that are so long that they would lose much.
 template <int TR, int TC, bool IS_CUT = false, typename A, typename B, typename Finish>
-__device__ __forceinline__ void product(const A &a, const B &b, u64 m, u64 n, u64 from, u64 k, Finish finish) {
+__device__ __forceinline__ void product(const A &a, const B &b, u64 m, u64 n, u64 from, u64 k, Finish finish,
+                                        u64 tile = blockIdx.y) {
     constexpr unsigned ROWS = 16 * TR, COLUMNS = 16 * TC, DEPTH = 16;
     // one more, so that threads that write a column do not all meet in one bank
     __shared__ total rows[DEPTH][ROWS + 1], columns[DEPTH][COLUMNS + 1];
-    const u64 row0 = (u64)blockIdx.y * ROWS, column0 = (u64)blockIdx.x * COLUMNS;
+    const u64 row0 = tile * ROWS, column0 = (u64)blockIdx.x * COLUMNS;
     const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     // a thread loads TR elements of a and TC of b for each step: of as many lines or of one
     const bool a_along = a.is_along(), b_along = b.is_along();

@@ -4,7 +4,7 @@ use remat_kernels::scalar::Expression;
 use remat_ops::Op;
 use remat_ops::linalg::{MatMul, MatMulWide};
 use remat_ops::pointwise::FusedMatMul;
-use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
+use remat_types::{DType, ErrorKind, Layout, Result, Shape, SmallVec};
 
 use super::elementwise::statements_of;
 use super::plan::{Builder, Input, Operands, Plan};
@@ -98,9 +98,6 @@ fn product(o: &Operands<'_>, result: DType, steps: Option<&Expression>) -> Resul
     }
     let [rows, columns] = [side(m), side(n)];
     let [down, across] = [m.div_ceil(16 * rows), n.div_ceil(16 * columns)];
-    if down > MOST_BLOCKS {
-        return Err(Error::new(ErrorKind::Device, format!("a product of {m} rows")));
-    }
     let dtype = o.x[0].dtype;
     let (sum, _) = total(dtype);
     let mut builder = Builder::new("matmul");
@@ -134,10 +131,13 @@ fn product(o: &Operands<'_>, result: DType, steps: Option<&Expression>) -> Resul
     let body = format!(
         "for (u64 i = blockIdx.z; i < batches; i += gridDim.z) {{\n{places}\
          const StridedFactor a = {{x0 + {}, am, ak}}, b = {{x1 + {}, bn, bk}};\n\
+         for (u64 tile = blockIdx.y; tile < (m + {height} - 1) / {height}; tile += gridDim.y)\n\
          product<{rows}, {columns}>(a, b, m, n, 0, k, [&](u64 row, u64 column, total sum) {{\n\
-         const u64 at = (i * m + row) * n + column;\n{{\n{finish}}}\n}});\n}}\n",
-        at[0], at[1],
+         const u64 at = (i * m + row) * n + column;\n{{\n{finish}}}\n}}, tile);\n}}\n",
+        at[0],
+        at[1],
+        height = 16 * rows,
     );
-    let blocks = [across as u32, down as u32, batch.elems().min(MOST_BLOCKS) as u32];
+    let blocks = [across as u32, down.min(MOST_BLOCKS) as u32, batch.elems().min(MOST_BLOCKS) as u32];
     Ok(builder.build(Grid { blocks, threads: [THREADS, 1, 1], shared_bytes: 0 }, &body).into())
 }

@@ -85,11 +85,15 @@ const FAMILIES: &[Family] = &[
     nonzero::plan,
 ];
 
+/// The most arguments of a kernel: their 4096 bytes of 8 each (CUDA C++ Programming Guide, "Function Parameters").
+const MOST_ARGUMENTS: usize = 4096 / 8;
+
 /// The launches of an operator. `None` where there is no kernel for it. Errors: those of the family.
 pub fn plan(op: &dyn Op, operands: &Operands<'_>) -> Result<Option<Plan>> {
     for family in FAMILIES {
         if let Some(plan) = family(op, operands)? {
-            return Ok(Some(plan));
+            let fits = plan.calls.iter().all(|call| call.values.len() <= MOST_ARGUMENTS);
+            return Ok(fits.then_some(plan));
         }
     }
     Ok(None)

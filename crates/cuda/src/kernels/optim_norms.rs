@@ -181,6 +181,8 @@ impl<'a, 'o> Adafactor<'a, 'o> {
     /// A kernel's beginning: the vocabulary, and the extents.
     fn builder(&self, name: &'static str) -> Builder {
         let mut b = Builder::new(name);
+        // a share of 0 would not keep a moment: its product with a gradient that is not finite is NaN
+        b.after_checks();
         b.functions(&vocabulary(self.dtype));
         b.functions(include_str!("norms.cuh"));
         // divisions of 32 bits are much faster

@@ -1,10 +1,10 @@
-//! Places of the largest elements of windows and regions, and boxes that stay beside others.
+//! Places of the largest elements of windows and regions.
 
 use remat_ops::Op;
-use remat_ops::vision::{Nms, PoolIndices, RoiPoolIndices};
+use remat_ops::vision::{PoolIndices, RoiPoolIndices};
 use remat_types::{DType, Result};
 
-use super::plan::{Builder, Call, Operands, Plan, Value, grid};
+use super::plan::{Builder, Call, Operands, Plan, Value};
 use crate::source::{c_type, cast};
 
 /// See [`super::Family`].
@@ -14,8 +14,6 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
         windows(op, o)
     } else if let Some(op) = any.downcast_ref::<RoiPoolIndices>() {
         regions(op, o)
-    } else if let Some(op) = any.downcast_ref::<Nms>() {
-        Some(nms(op, o)).filter(|_| o.elems(0) > 0)
     } else {
         return Ok(None);
     };
@@ -118,29 +116,4 @@ fn regions(op: &RoiPoolIndices, o: &Operands<'_>) -> Option<Call> {
         if (is_first || beats(v, most)) {\nmost = v;\nplace = (i64)at;\nis_first = false;\n}\n}\n}\n}\n\
         y0[i] = place;\n";
     b.each(o.elems(0), body)
-}
-
-/// Boxes one after the other by one block, whose threads compare each that stays with those behind it.
-fn nms(op: &Nms, o: &Operands<'_>) -> Call {
-    let real = c_type(o.x[0].dtype);
-    let mut b = Builder::new("nms");
-    b.functions(&format!(
-        "typedef {real} real;\n\
-         __device__ __forceinline__ real most_of(real a, real b) {{ return a > b ? a : b; }}\n\
-         __device__ __forceinline__ real least_of(real a, real b) {{ return a < b ? a : b; }}\n\
-         __device__ __forceinline__ real overlap(const real *a, const real *b) {{\n\
-         const real width = most_of(least_of(a[2], b[2]) - most_of(a[0], b[0]), (real)0);\n\
-         const real height = most_of(least_of(a[3], b[3]) - most_of(a[1], b[1]), (real)0);\n\
-         const real both = width * height;\n\
-         return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both);\n}}\n"
-    ));
-    b.operands(o);
-    b.u64("n", o.elems(0));
-    b.parameter("double allowed", Value::F64(op.most.to_f64()));
-    let body = "for (u64 j = threadIdx.x; j < n; j += blockDim.x) y0[j] = 1;\n__syncthreads();\n\
-                for (u64 k = 0; k < n; ++k) {\nif (y0[k] == 0) continue;\n\
-                for (u64 j = k + 1 + threadIdx.x; j < n; j += blockDim.x) {\n\
-                if (y0[j] == 1 && x1[k] == x1[j] && (double)overlap(x0 + 4 * k, x0 + 4 * j) > allowed) y0[j] = 0;\n}\n\
-                __syncthreads();\n}\n";
-    b.build(grid(1, 1024), body)
 }

@@ -243,9 +243,6 @@ impl<'a> Layer<'a> {
         let (down, across) = (side(m), side(n));
         let [rows, columns] = [m.div_ceil(16 * down), n.div_ceil(16 * across)];
         let columns = u32::try_from(columns).map_err(|_| TooManyBlocks)?;
-        if rows > MOST_BLOCKS {
-            return Err(TooManyBlocks);
-        }
         let mut b = Builder::new("recurrent_input");
         b.functions(&vocabulary(self.dtype));
         b.functions(include_str!("matmul.cuh"));
@@ -273,11 +270,13 @@ impl<'a> Layer<'a> {
         };
         let body = format!(
             "const StridedFactor a = {{x0 + from * k, (i64)k, 1}}, b = {{x1, (i64)k, 1}};\n\
+             for (u64 tile = blockIdx.y; tile < (m + {height} - 1) / {height}; tile += gridDim.y)\n\
              product<{down}, {across}>(a, b, m, n, 0, k, [&](u64 row, u64 column, total sum) {{\n\
-             gates[skipped + row * columns + {to}] = sum;\n}});\n"
+             gates[skipped + row * columns + {to}] = sum;\n}}, tile);\n",
+            height = 16 * down
         );
         let threads = [PRODUCT_THREADS, 1, 1];
-        Ok(Some(b.build(Grid { blocks: [columns, rows as u32, 1], threads, shared_bytes: 0 }, &body)))
+        Ok(Some(b.build(Grid { blocks: [columns, rows.min(MOST_BLOCKS) as u32, 1], threads, shared_bytes: 0 }, &body)))
     }
 
     fn backward(mut self, o: &Operands<'_>) -> Result<Option<Plan>> {

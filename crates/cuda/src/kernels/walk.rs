@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use remat_types::{Layout, Result, Shape, SmallVec};
 
+use super::movement::place_type;
 use super::plan::Builder;
 
 /// The way from an index of the output to an element of an input.
@@ -134,19 +135,22 @@ impl Walk {
         if strided.is_empty() {
             return (text, places);
         }
+        // a division of 64 bits takes many instructions
+        let place = place_type(self.elems);
         // writing to a String cannot fail
-        let _ = writeln!(text, "u64 {name}rest = i;");
+        let _ = writeln!(text, "{place} {name}rest = ({place})i;");
         for k in &strided {
             let _ = writeln!(text, "i64 {name}a{k} = 0;");
         }
         for axis in (0..form.rank).rev() {
-            let at = if axis == 0 { format!("{name}rest") } else { format!("{name}rest % {name}e{axis}") };
+            let extent = format!("({place}){name}e{axis}");
+            let at = if axis == 0 { format!("{name}rest") } else { format!("{name}rest % {extent}") };
             let _ = writeln!(text, "{{\nconst i64 c = (i64)({at});");
             for k in &strided {
                 let _ = writeln!(text, "{name}a{k} += c * {name}s{k}_{axis};");
             }
             if axis > 0 {
-                let _ = writeln!(text, "{name}rest /= {name}e{axis};");
+                let _ = writeln!(text, "{name}rest /= {extent};");
             }
             text += "}\n";
         }

@@ -158,6 +158,8 @@ __device__ __noinline__ void refuse(u64 *failure, u64 position, i64 value) {
     volatile u64 *words = failure;
     for (bool is_done = position >= words[0]; !is_done;) {
         if (atomicCAS(failure + 2, ~0ull, 0ull) != ~0ull) continue;
+        // what the last holder wrote is seen from here on
+        __threadfence();
         if (position < words[0]) {
             words[0] = position;
             words[1] = (u64)value;
