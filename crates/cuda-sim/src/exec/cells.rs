@@ -161,6 +161,12 @@ pub(super) mod by_thread {
         cell & asked ^ (epoch << LAYOUT.epoch_at | MANY << BITS)
     }
 
+    /// A cell without what does not matter: the syncs of readers of several warps, which no sync orders.
+    #[cfg(test)]
+    pub(in super::super) fn known(cell: u64) -> u64 {
+        if cell >> BITS & FIELD == MANY { cell & !(FIELD << (3 * BITS)) } else { cell }
+    }
+
     /// The cell after a read of a word that nobody wrote in this epoch, and that is not split. It is what `after` gives.
     #[inline(always)]
     pub(in super::super) fn after_simple_read(cell: u64, who: Who) -> Option<u64> {

@@ -348,3 +348,6 @@ fn race(clash: Clash, address: u64, thread: usize, how: Use) -> Box<Trouble> {
         format!("a race in shared memory: thread number {thread} {did} what {other} {verb}, and no barrier is between");
     Trouble::at(FaultKind::SharedRace, address, message)
 }
+
+#[cfg(test)]
+mod tests;
