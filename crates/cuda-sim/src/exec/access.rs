@@ -3,6 +3,8 @@
 use super::block::Block;
 use super::cells::Use;
 use super::fault::{FaultKind, Tried, Trouble};
+use super::memory::Allocation;
+use super::row::Offsets;
 use crate::code::{Access, Address, Order, WINDOW_BYTES, window};
 use crate::lanes::{Class, LANES, Slot};
 use crate::ptx::Space;
@@ -32,7 +34,7 @@ pub(super) fn resolve(space: Space, address: u64) -> (Space, u64) {
     (Space::Global, address)
 }
 
-impl Block<'_> {
+impl<'b> Block<'b> {
     #[inline(always)]
     pub(super) fn address(&self, address: &Address, warp: usize, lane: usize) -> u64 {
         let base = match address.base {
@@ -76,20 +78,37 @@ impl Block<'_> {
             Space::Param if access.address.base.is_none() => return self.load_param(access, mask),
             _ => {}
         }
-        for (warp, &mask) in mask.iter().enumerate() {
+        for (warp, &mask) in mask.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            let place = self.place_row(access, warp, mask);
             for lane in lanes(mask) {
                 let thread = warp * LANES + lane;
                 let (space, address) = resolve(access.space, self.address(&access.address, warp, lane));
-                is_aligned(address, whole).map_err(|t| t.by(thread))?;
+                if place.is_none() {
+                    is_aligned(address, whole).map_err(|t| t.by(thread))?;
+                }
                 for (k, part) in access.parts.iter().enumerate() {
-                    let at = address.wrapping_add(k as u64 * u64::from(access.bytes));
-                    let raw = self.read(space, at, access.bytes, thread, how).map_err(|t| t.by(thread))?;
+                    let step = k as u64 * u64::from(access.bytes);
+                    let raw = match &place {
+                        Some((a, at)) => self.global.read_at(a, u64::from(at[lane]) + step, access.bytes, how),
+                        None => self.read(space, address.wrapping_add(step), access.bytes, thread, how),
+                    };
+                    let raw = raw.map_err(|t| t.by(thread))?;
                     let Some((class, slot)) = *part else { continue };
                     self.set_register(class, slot, warp, lane, access.extended(raw));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Where a warp's accesses to memory of the device lie, if that is one allocation.
+    #[inline(always)]
+    fn place_row(&mut self, access: &Access, warp: usize, mask: u32) -> Option<(&'b Allocation, Offsets)> {
+        if !matches!(access.space, Space::Global | Space::Const) {
+            return None;
+        }
+        let addresses = self.addresses(&access.address, warp);
+        self.global.place_row(&addresses, mask, u64::from(access.bytes) * access.parts.len() as u64)
     }
 
     /// Loads a parameter, the same one for all lanes.
@@ -152,16 +171,23 @@ impl Block<'_> {
         if access.is_words && matches!(access.space, Space::Shared | Space::Global) {
             return self.store_words(access, mask, how);
         }
-        for (warp, &mask) in mask.iter().enumerate() {
+        for (warp, &mask) in mask.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            let place = self.place_row(access, warp, mask);
             for lane in lanes(mask) {
                 let thread = warp * LANES + lane;
                 let (space, address) = resolve(access.space, self.address(&access.address, warp, lane));
-                is_aligned(address, whole).map_err(|t| t.by(thread))?;
+                if place.is_none() {
+                    is_aligned(address, whole).map_err(|t| t.by(thread))?;
+                }
                 for (k, part) in access.parts.iter().enumerate() {
                     let Some((class, slot)) = *part else { continue };
                     let value = self.register(class, slot, warp, lane);
-                    let at = address.wrapping_add(k as u64 * u64::from(access.bytes));
-                    self.write(space, at, access.bytes, value, thread, how).map_err(|t| t.by(thread))?;
+                    let step = k as u64 * u64::from(access.bytes);
+                    match &place {
+                        Some((a, at)) => self.global.write_at(a, u64::from(at[lane]) + step, access.bytes, value, how),
+                        None => self.write(space, address.wrapping_add(step), access.bytes, value, thread, how),
+                    }
+                    .map_err(|t| t.by(thread))?;
                 }
             }
         }

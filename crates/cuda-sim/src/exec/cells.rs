@@ -154,6 +154,19 @@ pub(super) mod by_thread {
         Clash { other: (code < WARP).then(|| code as u32 - 1), other_wrote }
     }
 
+    /// 0 if the word was only read in this epoch, by threads of several warps.
+    #[inline(always)]
+    pub(in super::super) fn other_than_read_by_many(cell: u64, epoch: u64) -> u64 {
+        let asked = super::SPLIT | LAYOUT.epoch_mask << LAYOUT.epoch_at | FIELD << BITS | FIELD;
+        cell & asked ^ (epoch << LAYOUT.epoch_at | MANY << BITS)
+    }
+
+    /// A cell without what does not matter: the syncs of readers of several warps, which no sync orders.
+    #[cfg(test)]
+    pub(in super::super) fn known(cell: u64) -> u64 {
+        if cell >> BITS & FIELD == MANY { cell & !(FIELD << (3 * BITS)) } else { cell }
+    }
+
     /// The cell after a read of a word that nobody wrote in this epoch, and that is not split. It is what `after` gives.
     #[inline(always)]
     pub(in super::super) fn after_simple_read(cell: u64, who: Who) -> Option<u64> {

@@ -117,14 +117,16 @@ pub fn launch(
 ) -> Result<Stats, Box<Fault>> {
     check_shape(kernel, shape, params).map_err(|message| refused(kernel, message))?;
     let (launch, epoch) = memory.begin_launch();
+    let blocks: u64 = shape.grid.iter().map(|&n| u64::from(n)).product();
+    let threads = options.threads.clamp(1, blocks as usize);
     let common = Common {
         memory,
         launch,
         epoch,
         is_checked: options.checks == Checks::All && !memory.is_unchecked(),
+        is_alone: threads == 1,
         locks: [const { Mutex::new(()) }; LOCKS],
     };
-    let blocks: u64 = shape.grid.iter().map(|&n| u64::from(n)).product();
     let run = Run {
         kernel,
         params,
@@ -137,16 +139,12 @@ pub fn launch(
         fault: Mutex::new(None),
         left: AtomicU64::new(options.instruction_limit),
     };
-    let threads = options.threads.clamp(1, blocks as usize);
-    if threads == 1 {
-        run.work();
-    } else {
-        std::thread::scope(|scope| {
-            (0..threads).for_each(|_| {
-                scope.spawn(|| run.work());
-            });
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| {
+            scope.spawn(|| run.work());
         });
-    }
+        run.work();
+    });
     let left = run.left.load(Relaxed);
     match run.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some((_, fault)) => Err(fault),

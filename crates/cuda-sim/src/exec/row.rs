@@ -53,3 +53,30 @@ impl WithSimd for Check<'_> {
         is_within.then_some(offsets)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_those_of_accesses_that_are_all_within() {
+        let range = Range { base: 0x1000, bytes: 260, size: 4 };
+        let addresses: [u64; LANES] = std::array::from_fn(|lane| 0x1000 + 8 * lane as u64);
+        let found = offsets(&addresses, u32::MAX, range).expect("all are within");
+        assert!(found.iter().enumerate().all(|(lane, offset)| *offset == 8 * lane as u32));
+        for wrong in [0xffc, 0x1101, 0x1104, 0x1002, 0, u64::MAX - 3, 1 << 63, (1 << 63) + 0x1000] {
+            for lane in [0, 13, 31] {
+                let mut addresses = addresses;
+                addresses[lane] = wrong;
+                assert_eq!(offsets(&addresses, u32::MAX, range), None, "{wrong:#x} in lane {lane}");
+                // a lane that is not active may have any address
+                let found = offsets(&addresses, !(1 << lane), range).expect("the others are within");
+                assert!(found.iter().all(|offset| *offset <= 256));
+            }
+        }
+        assert_eq!(offsets(&addresses, 1, Range { bytes: 3, ..range }), None);
+        assert_eq!(offsets(&addresses, 1, Range { bytes: 1 << 40, ..range }), None);
+        let last = [0x1000 + 256; LANES];
+        assert_eq!(offsets(&last, u32::MAX, range), Some([256; LANES]));
+    }
+}

@@ -11,6 +11,9 @@ use crate::lanes::LANES;
 /// In `written`: an asynchronous copy to the word is under way.
 const PENDING: u8 = 0x10;
 
+/// Lanes of half a warp.
+const HALF: usize = LANES / 2;
+
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     bytes: u64,
@@ -148,22 +151,36 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes the reads of a warp.
+    /// Notes the reads of a warp, half by half: kernels read one word or words in a row with each half of a warp.
     fn note_row<const N: usize>(&mut self, offsets: &Offsets, warp: usize, mask: u32, how: Use) -> Tried<()> {
-        // what two lanes have read in the simple case is the same after a third one
-        let mut last = [None; 2];
-        for lane in lanes(mask) {
-            let (offset, thread) = (offsets[lane], warp * LANES + lane);
-            if last == [Some(offset); 2] {
+        for (half, offsets) in offsets.as_chunks::<HALF>().0.iter().enumerate() {
+            let first = half * HALF;
+            let active = mask >> first & ((1 << HALF) - 1);
+            if active == 0 {
                 continue;
             }
-            if self.note_reads::<N>((offset >> 2) as usize, thread) {
-                last = [last[1], Some(offset)];
+            let is_one = offsets.iter().fold(0, |others, offset| others | (offset ^ offsets[0])) == 0;
+            if !is_one && self.are_read_by_many::<N>(offsets) {
                 continue;
             }
-            last = [None; 2];
-            for k in 0..N as u64 {
-                self.read(u64::from(offset) + 4 * k, 4, thread, how).map_err(|t| t.by(thread))?;
+            // what two lanes of a warp have read in the simple case stays as it is after a third one
+            let behind = active & active.wrapping_sub(1);
+            let two = active & !(behind & behind.wrapping_sub(1));
+            let mut lanes_left = if is_one { two } else { active };
+            let mut is_simple = true;
+            while lanes_left != 0 && is_simple {
+                let lane = lanes_left.trailing_zeros() as usize;
+                is_simple = self.note_reads::<N>((offsets[lane] >> 2) as usize, warp * LANES + first + lane);
+                lanes_left &= lanes_left - u32::from(is_simple);
+            }
+            if is_simple {
+                continue;
+            }
+            for lane in lanes(active) {
+                let thread = warp * LANES + first + lane;
+                for k in 0..N as u64 {
+                    self.read(u64::from(offsets[lane]) + 4 * k, 4, thread, how).map_err(|t| t.by(thread))?;
+                }
             }
         }
         Ok(())
@@ -196,6 +213,20 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// True if all words were written, and were only read in this epoch, by several threads of several warps: another read changes
+    /// nothing.
+    #[inline(always)]
+    fn are_read_by_many<const N: usize>(&self, offsets: &[u32; HALF]) -> bool {
+        let mut others = 0;
+        for offset in offsets {
+            let at = (offset >> 2) as usize;
+            for (cell, written) in self.cells[at..at + N].iter().zip(&self.written[at..at + N]) {
+                others |= by_thread::other_than_read_by_many(*cell, self.epoch) | u64::from(*written ^ 0xf);
+            }
+        }
+        others == 0
     }
 
     /// Notes reads of whole words in the simple case: they were written, and nobody writes them in this epoch. Returns false,
@@ -317,3 +348,6 @@ fn race(clash: Clash, address: u64, thread: usize, how: Use) -> Box<Trouble> {
         format!("a race in shared memory: thread number {thread} {did} what {other} {verb}, and no barrier is between");
     Trouble::at(FaultKind::SharedRace, address, message)
 }
+
+#[cfg(test)]
+mod tests;
