@@ -13,7 +13,7 @@ mod queue;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use open::FOLDERS;
+pub use open::{FOLDERS, search};
 use remat_device::{
     Backend, Buffer, Event, HostCalls, KernelSet, Launch, LaunchTime, ProgramLaunch, Progress, StreamId,
 };
