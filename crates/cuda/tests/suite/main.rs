@@ -6,6 +6,7 @@ mod elementwise;
 mod expressions;
 mod long;
 mod reductions;
+mod replay;
 mod rig;
 mod rows;
 mod samples;
