@@ -1,7 +1,7 @@
 //! Writes the PTX of all kernels that the samples of the operators need: `cargo xtask ptxas` gives it to NVIDIA's assembler.
 //!
 //! `REMAT_CUDA_LIBRARIES=<folder of NVRTC> cargo run -p remat-cuda --example kernels -- FOLDER 8.0 9.0` writes FOLDER/80/000.ptx and
-//! so on, with many kernels in a file. `REMAT_SAMPLES` names one operator.
+//! so on, with many kernels in a file, and the sources beside them. `REMAT_SAMPLES` names one operator.
 
 #[path = "../tests/suite/cases.rs"]
 #[allow(dead_code, reason = "the suite runs the cases; here only their kernels are compiled")]
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use remat_cuda::device::FOLDERS;
-use remat_cuda::driver::{Architecture, Compiler, Search};
+use remat_cuda::device::search;
+use remat_cuda::driver::{Architecture, Compiler};
 use remat_cuda::source::PRELUDE;
 
 /// Kernels of a file.
@@ -39,9 +39,7 @@ fn main() -> ExitCode {
 
 fn run(args: &[String]) -> Result<(), String> {
     let [folder, architectures @ ..] = args else { return Err("usage: kernels FOLDER ARCHITECTURE ...".to_owned()) };
-    let folders = std::env::var_os(FOLDERS).unwrap_or_default();
-    let search = Search { folders: std::env::split_paths(&folders).collect() }.with_toolkit();
-    let compiler = Compiler::open(&search).map_err(|e| e.to_string())?;
+    let compiler = Compiler::open(&search()).map_err(|e| e.to_string())?;
     let sources = sources();
     let mut files = Vec::new();
     for architecture in architectures {
@@ -76,6 +74,7 @@ fn write(compiler: &Compiler, files: &[File<'_>]) -> Result<(), String> {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
             let source: String = std::iter::once(PRELUDE).chain(file.sources.iter().map(String::as_str)).collect();
             let name = file.path.display().to_string();
+            std::fs::write(file.path.with_extension("cu"), &source).map_err(|e| format!("{name}: {e}"))?;
             let code = compiler.ptx(&name, &source, file.architecture).map_err(|e| e.to_string())?;
             let text = code.image().strip_suffix(b"\0").unwrap_or(code.image());
             std::fs::write(&file.path, text).map_err(|e| format!("{name}: {e}"))?;

@@ -86,7 +86,8 @@ fn jobs(folder: &Path) -> Result<Vec<Job>, String> {
     for (architecture, a) in ARCHITECTURES.iter().enumerate() {
         let folder = folder.join(a.ptx.replace('.', ""));
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        jobs.extend(entries.flatten().map(|e| Job { architecture, file: e.path() }));
+        let files = entries.flatten().map(|e| e.path()).filter(|path| path.extension().is_some_and(|e| e == "ptx"));
+        jobs.extend(files.map(|file| Job { architecture, file }));
     }
     // files of the same number have the same kernels: those that take long do not all come last
     jobs.sort_by(|a, b| a.file.file_name().cmp(&b.file.file_name()));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use cache::{Cache, FOLDER as CACHE_FOLDER};
-pub use open::FOLDERS;
+pub use open::{FOLDERS, search};
 use remat_device::{
     Backend, Buffer, Event, HostCalls, KernelSet, Launch, LaunchTime, ProgramLaunch, Progress, StreamId,
 };

@@ -13,9 +13,9 @@ use crate::kernels::CudaKernels;
 /// The folders in which CUDA's libraries are looked for first, as `PATH` has folders.
 pub const FOLDERS: &str = "REMAT_CUDA_LIBRARIES";
 
-/// Where to look: the folders of [`FOLDERS`], those that packages of Python have in the environment that is active, and the
+/// Where to look for the libraries: the folders of [`FOLDERS`], those that packages of Python have in the environment that is active, and the
 /// toolkit of the machine.
-fn search() -> Search {
+pub fn search() -> Search {
     let mut search = Search::default();
     if let Some(folders) = std::env::var_os(FOLDERS) {
         search.folders.extend(std::env::split_paths(&folders));

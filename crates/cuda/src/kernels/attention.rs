@@ -93,6 +93,7 @@ impl<'a> Attend<'a> {
         let dtype = self.x[0].dtype;
         let (sum, _) = total(dtype);
         let mut b = Builder::new(name);
+        b.resident(1);
         b.functions(&vocabulary(dtype));
         b.functions(include_str!("matmul.cuh"));
         let infinite =

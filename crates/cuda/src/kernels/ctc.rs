@@ -59,6 +59,7 @@ fn builder(o: &Operands<'_>, blank: usize, zero_infinity: bool, text: &str) -> R
     let dtype = o.x[0].dtype;
     let (sum, _) = total(dtype);
     let mut b = Builder::new("ctc");
+    b.resident(2);
     b.functions(&vocabulary(dtype));
     let infinite = if sum == DType::F64 { "f64_of_bits(0x7ff0000000000000ull)" } else { "f32_of_bits(0x7f800000u)" };
     b.functions(&format!(

@@ -188,6 +188,7 @@ impl Fold {
     /// A kernel with the sources, and the statements that begin it.
     fn builder(&self, name: &'static str, r: &Reducer) -> (Builder, String) {
         let mut b = Builder::new(name);
+        b.resident(2);
         b.functions(&r.vocabulary());
         b.functions(include_str!("reducers.cuh"));
         b.functions(&r.functions);

@@ -60,6 +60,7 @@ impl<'o, 'a> Norm<'o, 'a> {
 
     fn builder(&self, name: &'static str) -> Builder {
         let mut b = Builder::new(name);
+        b.resident(2);
         b.functions(&sources(self.dtype));
         b.operands(self.o);
         b.u64("s", self.n);

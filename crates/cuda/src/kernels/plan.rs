@@ -163,12 +163,15 @@ pub struct Builder {
     functions: String,
     /// Statements in front of the body.
     checks: &'static str,
+    /// See [`Builder::resident`].
+    resident: Option<u32>,
 }
 
 impl Builder {
     /// A kernel that does nothing behind a closed gate.
     pub fn new(name: &'static str) -> Builder {
-        let mut b = Builder { name, parameters: Vec::new(), values: Vec::new(), functions: String::new(), checks: "" };
+        let (parameters, values, functions) = (Vec::new(), Vec::new(), String::new());
+        let mut b = Builder { name, parameters, values, functions, checks: "", resident: None };
         b.parameter("const u32 *gate", Value::Gate);
         b
     }
@@ -212,6 +215,12 @@ impl Builder {
         self.checks = "if (refused[3] != 0) return;\n";
     }
 
+    /// Lets a thread have the registers with which so many blocks fit a processor. Without it the compiler spills some values to
+    /// memory where that makes room for one more block. `cargo xtask ptxas` shows what spills.
+    pub fn resident(&mut self, blocks: u32) {
+        self.resident = Some(blocks);
+    }
+
     /// The words to which `refuse(failure, position, value)` writes.
     pub fn failure(&mut self) {
         self.parameter("u64 *failure", Value::Failure);
@@ -224,13 +233,14 @@ impl Builder {
 
     /// The kernel whose body is `body`.
     pub fn build(self, grid: Grid, body: &str) -> Call {
-        let Builder { name, parameters, values, functions, checks } = self;
+        let Builder { name, parameters, values, functions, checks, resident } = self;
         let threads: u32 = grid.threads.iter().product();
+        let bounds = resident.map_or(threads.to_string(), |blocks| format!("{threads}, {blocks}"));
         let parameters = parameters.join(", ");
         let body = format!("{{\nif (gate != 0 && *gate != 0) return;\n{checks}{body}}}\n");
         let name = format!("{name}_{:016x}", FxBuildHasher.hash_one((&functions, &parameters, &body)));
         let source = format!(
-            "namespace {name}_parts {{\n{functions}extern \"C\" __global__ void __launch_bounds__({threads}) \
+            "namespace {name}_parts {{\n{functions}extern \"C\" __global__ void __launch_bounds__({bounds}) \
              {name}({parameters}) {body}}}\n"
         );
         Call { name, source, grid, values }

@@ -104,6 +104,7 @@ impl<'a> Layer<'a> {
     /// A kernel that goes through the steps, with the layer as parameters.
     fn builder(&self, name: &'static str, text: &str) -> Result<Builder> {
         let mut b = Builder::new(name);
+        b.resident(1);
         b.functions(&vocabulary(self.dtype));
         b.functions(include_str!("matmul.cuh"));
         b.functions(&scalar_functions(self.dtype, &[("hyperbolic", UnaryFn::Tanh), ("logistic", UnaryFn::Sigmoid)])?);

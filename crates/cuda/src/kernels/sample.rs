@@ -71,6 +71,7 @@ impl Way<'_> {
         };
         let axes = self.size.len();
         let mut b = Builder::new(name);
+        b.resident(2);
         b.functions(&vocabulary(dtype));
         b.functions(&format!("constexpr int AXES = {axes}, BETWEEN = {between}, BEYOND = {beyond};\n"));
         b.functions(include_str!("sample.cuh"));

@@ -72,6 +72,7 @@ const FEW: u64 = 32;
 /// [`take_grad`] in one launch.
 fn take_grad_of_few(o: &Operands<'_>, extent: u64, count: u64, inner: u64) -> Plan {
     let mut b = Builder::new("take_grad_few");
+    b.resident(2);
     b.functions(&function(PutFn::Add, o.y[0].0));
     b.operands(o);
     b.failure();

@@ -76,6 +76,7 @@ fn softmax(o: &Operands<'_>, axis: usize, is_log: bool, is_grad: bool) -> Result
         return Ok(Plan::default());
     }
     let mut b = Builder::new(if is_grad { "softmax_grad" } else { "softmax" });
+    b.resident(2);
     b.functions(&vocabulary(dtype));
     b.functions(&functions(dtype)?);
     b.functions(include_str!("softmax.cuh"));
@@ -121,6 +122,7 @@ impl<'o, 'a> Loss<'o, 'a> {
     /// A kernel with the sources and the labels, and the statement that begins it.
     fn builder(&self, name: &'static str) -> Result<(Builder, String)> {
         let mut b = Builder::new(name);
+        b.resident(2);
         b.functions(&vocabulary(self.dtype));
         b.functions(&functions(self.dtype)?);
         b.functions(include_str!("softmax.cuh"));

@@ -8,6 +8,7 @@ mod expressions;
 mod gates;
 mod long;
 mod reductions;
+mod replay;
 mod rig;
 mod rows;
 mod runs;

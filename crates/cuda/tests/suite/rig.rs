@@ -1,5 +1,6 @@
 //! A software device with room for some tensors, and the compiler.
 
+use remat_cuda::device::Cuda;
 use remat_cuda::driver::{
     Architecture, Arena, Argument, Code, Compiler, Context, Grid, Kernel, Lane, Module, Search, SoftwareOptions,
     software,
@@ -16,6 +17,21 @@ pub(crate) fn compiler() -> Option<Compiler> {
         return None;
     };
     Some(Compiler::open(&Search::default().first(folder)).expect("the folder has the compiler"))
+}
+
+/// A GPU that runs launches in place of the software device: that of `REMAT_CUDA_DEVICE`, such as `cuda:0`. Panics where it cannot
+/// be opened, with the reason.
+pub(crate) fn named_device() -> Option<Cuda> {
+    let name = std::env::var("REMAT_CUDA_DEVICE").ok()?;
+    let opened = Cuda::by_name(&name).unwrap_or_else(|e| panic!("REMAT_CUDA_DEVICE: {e}"));
+    Some(opened.unwrap_or_else(|| panic!("REMAT_CUDA_DEVICE: `{name}` is no device")))
+}
+
+/// The software device, where there is a compiler.
+pub(crate) fn software_device() -> Option<Cuda> {
+    let compiler = compiler()?;
+    let driver = software(SoftwareOptions { threads: 2, ..SoftwareOptions::default() }).expect("a driver");
+    Some(Cuda::open(&driver, compiler, 0).expect("opens"))
 }
 
 /// The PTX of a source.

@@ -1,7 +1,8 @@
 //! The samples of every operator for which there are kernels, on the software device, beside the CPU's kernels.
+//!
+//! `REMAT_CUDA_DEVICE=cuda:0` names a GPU that runs them in place of the software device.
 
 use remat_cuda::device::Cuda;
-use remat_cuda::driver::{SoftwareOptions, software};
 use remat_device::{Backend, Buffer, Event, Launch, OutBuffer, StreamId};
 use remat_kernels::pool::Pool;
 use remat_ops::testing::differences;
@@ -10,7 +11,7 @@ use remat_types::{CallSite, DType, Error, HostTensor, Layout, Shape, SmallVec};
 
 pub(crate) use crate::cases::Case;
 use crate::cases::{cases, plan_of};
-use crate::rig::compiler;
+use crate::rig::{named_device, software_device};
 
 /// Operators whose sums are taken in another order than the CPU's. They agree within the tolerance of their dtype.
 const SUMS: &[&str] = &[
@@ -170,7 +171,7 @@ fn replaced(device: &mut Cuda, case: &Case) -> Option<String> {
 }
 
 /// The outputs of a case.
-fn run(device: &mut Cuda, case: &Case) -> remat_types::Result<Vec<HostTensor>> {
+pub(crate) fn run(device: &mut Cuda, case: &Case) -> remat_types::Result<Vec<HostTensor>> {
     let Places { y: y_at, x: x_at, workspace, end } = places(case);
     let workspace = (workspace, case.plan.workspace);
     device.reserve(end)?;
@@ -229,15 +230,18 @@ fn samples_agree_with_the_cpu() {
     }
 }
 
-/// Fails where a case differs from the CPU.
-pub(crate) fn agree(cases: &[Case]) {
-    let Some(compiler) = compiler() else { return };
-    let driver = software(SoftwareOptions { threads: 2, ..SoftwareOptions::default() }).expect("a driver");
-    let mut device = Cuda::open(&driver, compiler, 0).expect("opens");
+/// Compiles the kernels of all cases, many in one go.
+pub(crate) fn prepare(device: &mut Cuda, cases: &[Case]) {
     for batch in cases.iter().flat_map(|c| &c.plan.calls).collect::<Vec<_>>().chunks(BATCH) {
         device.prepare(batch.iter().copied()).unwrap_or_else(|e| panic!("{e}"));
     }
+}
+
+/// Fails where a case differs from the CPU.
+pub(crate) fn agree(cases: &[Case]) {
+    let Some(mut device) = named_device().or_else(software_device) else { return };
+    prepare(&mut device, cases);
     let wrong: Vec<String> = cases.iter().filter_map(|case| case.difference(&mut device)).collect();
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-    println!("{} cases", cases.len());
+    println!("{} cases on {}", cases.len(), device.context().name());
 }
