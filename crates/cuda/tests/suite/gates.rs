@@ -217,7 +217,7 @@ fn fill(s: &mut Story, words: usize) {
     for _ in 0..(words - 1) / 2 {
         last = s.divide(20, ONES, 20, &[last]);
     }
-    if words % 2 == 0 {
+    if words.is_multiple_of(2) {
         s.take(ONES, GOOD, 21, &[]);
     }
 }

@@ -36,8 +36,8 @@ fn blocks_go_on_to_further_rows() {
     let mut rig = Rig::new();
     let (m, k, n) = (100, 3, 5);
     let mut call = product(m, k, n);
-    assert_eq!(call.grid.blocks, [1, 7, 1]);
-    call.grid.blocks[1] = 3;
+    assert_eq!(call.grid.blocks, [1, 2, 1]);
+    call.grid.blocks[1] = 1;
     let [a, b]: [Vec<f32>; 2] = [m * k, k * n].map(|len| (0..len).map(|i| (i % 13) as f32 - 5.0).collect());
     let bytes = |v: &[f32]| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     rig.put(0, &bytes(&a));
