@@ -1,5 +1,6 @@
 //! Plans that were made, with their kernels compiled and loaded.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use remat_device::Launch;
@@ -7,13 +8,15 @@ use remat_ops::{Op, OpRef};
 use remat_types::{DType, Error, ErrorKind, Layout, Result, Shape, SmallVec};
 use rustc_hash::FxHashMap;
 
-use crate::driver::{Compiler, Context, Kernel, Module};
+use crate::driver::{Code, Compiler, Context, Kernel, Module};
 use crate::kernels::plan;
 use crate::kernels::plan::{Call, Input, Operands, Plan};
 use crate::source::PRELUDE;
 
 /// Plans that are kept. When there are more, all are forgotten; their kernels are not.
 const MOST_PLANS: usize = 16_384;
+/// Kernels for which a thread of their own is worth it: each thread reads the prelude.
+const PART: usize = 8;
 
 /// A plan whose kernels are loaded.
 pub(super) struct Prepared {
@@ -72,19 +75,42 @@ impl Compiled {
         Compiled { compiler, context: context.clone(), kernels: FxHashMap::default(), plans: FxHashMap::default() }
     }
 
-    /// Compiles the kernels of calls that are not known yet, in one go. Errors: those of the compiler and of the driver.
+    /// Compiles the kernels of calls that are not known yet, in one go on the threads that the machine has. Errors: those of the
+    /// compiler and of the driver.
     pub(super) fn prepare<'c>(&mut self, calls: impl IntoIterator<Item = &'c Call>) -> Result<()> {
         let mut missing: Vec<&Call> = calls.into_iter().filter(|c| !self.kernels.contains_key(&c.source)).collect();
         missing.sort_unstable_by(|a, b| a.source.cmp(&b.source));
         missing.dedup_by(|a, b| a.source == b.source);
-        let Some(first) = missing.first() else { return Ok(()) };
-        let source: String = std::iter::once(PRELUDE).chain(missing.iter().map(|c| c.source.as_str())).collect();
-        let code = self.compiler.ptx(&format!("{}.cu", first.name), &source, self.context.architecture())?;
-        let module = Module::load(&self.context, &code)?;
-        for call in missing {
-            self.kernels.insert(call.source.clone(), module.kernel(&call.name)?);
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let count = threads.min(missing.len() / PART).max(1);
+        // kernels that are alike take as long, and are in different parts
+        let parts: Vec<Vec<&Call>> =
+            (0..count).map(|k| missing.iter().skip(k).step_by(count).copied().collect()).collect();
+        for (part, code) in parts.iter().zip(self.compile(&parts)) {
+            let module = Module::load(&self.context, &code?)?;
+            for call in part {
+                self.kernels.insert(call.source.clone(), module.kernel(&call.name)?);
+            }
         }
         Ok(())
+    }
+
+    /// The code of the kernels of each part, on a thread each. None for a part without kernels.
+    fn compile(&self, parts: &[Vec<&Call>]) -> Vec<Result<Code>> {
+        let (compiler, architecture) = (&self.compiler, self.context.architecture());
+        let one = move |part: &Vec<&Call>| {
+            let source: String = std::iter::once(PRELUDE).chain(part.iter().map(|c| c.source.as_str())).collect();
+            let name = part.first().map_or("", |first| &first.name);
+            compiler.ptx(&format!("{name}.cu"), &source, architecture)
+        };
+        let parts: Vec<&Vec<&Call>> = parts.iter().filter(|part| !part.is_empty()).collect();
+        let Some((first, others)) = parts.split_first() else { return Vec::new() };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = others.iter().map(|&part| scope.spawn(move || one(part))).collect();
+            let panicked = |_| Err(Error::new(ErrorKind::Internal, "a thread that compiled kernels has panicked"));
+            let first = one(first);
+            std::iter::once(first).chain(others.into_iter().map(|t| t.join().unwrap_or_else(panicked))).collect()
+        })
     }
 
     /// The kernel of a call, which is compiled at its first use. Errors: as [`Compiled::prepare`].
