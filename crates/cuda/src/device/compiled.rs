@@ -1,5 +1,6 @@
 //! Plans that were made, with their kernels compiled and loaded.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use remat_device::Launch;
@@ -13,6 +14,8 @@ use crate::kernels::plan;
 use crate::kernels::plan::{Call, Input, Operands, Plan};
 use crate::source::PRELUDE;
 
+/// Kernels that are worth a thread of their own.
+const PART: usize = 8;
 /// Plans that are kept. When there are more, all are forgotten; their kernels are not.
 const MOST_PLANS: usize = 16_384;
 
@@ -69,6 +72,21 @@ pub(super) fn plan_of(op: &dyn Op, operands: &Operands<'_>) -> Result<Plan> {
     plan(op, operands)?.ok_or_else(lacking)
 }
 
+/// The code of the kernels of calls. Errors: those of the compiler.
+fn compile(compiler: &Compiler, context: &Context, calls: &[&Call]) -> Result<Code> {
+    let source: String = std::iter::once(PRELUDE).chain(calls.iter().map(|c| c.source.as_str())).collect();
+    let name = format!("{}.cu", calls.first().map_or("kernels", |c| c.name.as_str()));
+    let architecture = context.architecture();
+    if !context.driver().loads_machine_code() {
+        return compiler.ptx(&name, &source, architecture);
+    }
+    match compiler.machine_code(&name, &source, architecture) {
+        // a device that is newer than the compiler: its driver compiles PTX of an older one
+        Err(e) if e.kind() == ErrorKind::Device => compiler.ptx(&name, &source, Architecture::OLDEST),
+        done => done,
+    }
+}
+
 impl Compiled {
     pub(super) fn new(compiler: Compiler, context: &Context) -> Compiled {
         Compiled {
@@ -97,16 +115,41 @@ impl Compiled {
         if missing.is_empty() {
             return Ok(());
         }
-        let code = self.compile(&missing)?;
-        self.load(&code, &missing)?;
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let count = threads.min(missing.len() / PART).max(1);
+        // kernels that are alike take as long, and are in different parts
+        let parts: Vec<Vec<&Call>> =
+            (0..count).map(|k| missing.iter().skip(k).step_by(count).copied().collect()).collect();
+        for (part, code) in parts.iter().zip(self.compile_parts(&parts)) {
+            let code = code?;
+            self.load(&code, part)?;
+            self.keep(&code, part);
+        }
+        Ok(())
+    }
+
+    /// Keeps code on disk. A folder that cannot be written to is told of once.
+    fn keep(&mut self, code: &Code, calls: &[&Call]) {
         let kept = |c: &&Call| (cache::hash_of(&c.source), c.name.clone());
         if let Some(cache) = &mut self.cache
-            && let Err(e) = cache.keep(&code, &missing.iter().map(kept).collect::<Vec<_>>())
+            && let Err(e) = cache.keep(code, &calls.iter().map(kept).collect::<Vec<_>>())
         {
             eprintln!("remat: compiled kernels are not kept: {e}");
             self.cache = None;
         }
-        Ok(())
+    }
+
+    /// The code of each part, each compiled on a thread.
+    fn compile_parts(&self, parts: &[Vec<&Call>]) -> Vec<Result<Code>> {
+        let Some((first, others)) = parts.split_first() else { return Vec::new() };
+        let panicked = |_| Err(Error::new(ErrorKind::Internal, "a thread that compiled kernels has panicked"));
+        let (compiler, context) = (&self.compiler, &self.context);
+        std::thread::scope(|scope| {
+            let others: Vec<_> =
+                others.iter().map(|part| scope.spawn(move || compile(compiler, context, part))).collect();
+            let first = compile(compiler, context, first);
+            std::iter::once(first).chain(others.into_iter().map(|t| t.join().unwrap_or_else(panicked))).collect()
+        })
     }
 
     /// Loads what was compiled before, and leaves the rest.
@@ -132,20 +175,6 @@ impl Compiled {
             self.kernels.insert(call.source.clone(), module.kernel(&call.name)?);
         }
         Ok(())
-    }
-
-    fn compile(&self, calls: &[&Call]) -> Result<Code> {
-        let source: String = std::iter::once(PRELUDE).chain(calls.iter().map(|c| c.source.as_str())).collect();
-        let name = format!("{}.cu", calls.first().map_or("kernels", |c| c.name.as_str()));
-        let architecture = self.context.architecture();
-        if !self.context.driver().loads_machine_code() {
-            return self.compiler.ptx(&name, &source, architecture);
-        }
-        match self.compiler.machine_code(&name, &source, architecture) {
-            // a device that is newer than the compiler: its driver compiles PTX of an older one
-            Err(e) if e.kind() == ErrorKind::Device => self.compiler.ptx(&name, &source, Architecture::OLDEST),
-            done => done,
-        }
     }
 
     /// The kernel of a call, which is compiled at its first use. Errors: as [`Compiled::prepare`].
