@@ -44,7 +44,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     unsafe_library("cpu", &["device"]),
     unsafe_library("emulated", &["device"]),
     library("cuda-sim", &[]),
-    Layer { unsafe_folder: Some("driver"), ..unsafe_library("cuda", &["emulated", "cuda-sim"]) },
+    Layer { unsafe_folder: Some("driver"), ..unsafe_library("cuda", &["device", "emulated", "cuda-sim"]) },
     unsafe_library("runtime", &["cpu", "emulated", "cuda"]),
     library("tensor", &["runtime"]),
     Layer { private_to: Some("nn"), is_library: false, ..library("derive", &[]) },

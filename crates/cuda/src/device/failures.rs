@@ -183,7 +183,7 @@ impl Failures {
         self.first_unknown() + self.unknown.partition_point(|t| t.seq <= seq) as u64
     }
 
-    /// What a ticket inherits from, if it is not known and a gate's.
+    /// The work that a ticket inherits from, if it is not known and a gate's.
     fn gate(&self, ticket: u64) -> Option<&Before> {
         let at = usize::try_from(ticket.checked_sub(self.first_unknown())?).ok()?;
         match &self.unknown.get(at)?.of {

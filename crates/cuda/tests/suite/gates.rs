@@ -193,7 +193,7 @@ fn a_gate_looks_at_more_roots_than_one_kernel_does() {
             let x = s.add(5, ONES, 5, &[gate]);
             // and a launch that takes a place, without a gate
             let y = s.add(6, ONES, 6, &takes);
-            // a value of which nothing is left to restore unless it failed
+            // a value that has nothing left to restore unless it failed
             let z = s.add(7, ONES, 8, &takes);
             s.device.restore(STREAM, z, 7 * ROOM, 8 * ROOM, 8 * N).expect("is queued");
             let is_bad = bad.is_some();

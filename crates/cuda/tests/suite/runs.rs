@@ -73,7 +73,7 @@ fn parts(x: usize, steps: Vec<Step>, workspace_bytes: usize) -> ProgramParts {
     }
 }
 
-/// A program of four inputs, of which the first is a state that its output replaces.
+/// A program of four inputs. The first is a state that its output replaces.
 fn program(steps: Vec<Step>) -> Arc<Program> {
     let parts = ProgramParts { updates: vec![(0, 0)], ..parts(4, steps, WORKSPACE.1) };
     Arc::new(Program::new(parts).expect("a program"))
