@@ -363,4 +363,22 @@ mod tests {
         assert_eq!(F16::nearest(add_to_odd(2049.0, -f64::powi(2.0, -48))).value(), 2048.0);
         assert!(add_to_odd(f64::INFINITY, f64::NEG_INFINITY).is_nan());
     }
+
+    #[test]
+    fn a_row_without_instructions_for_it_is_the_librarys() {
+        let mut state = 1u64;
+        let mut drawn = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // few bits, so that ties occur, and few exponents, so that sums cancel and some are subnormal
+            let exponent = [0, 1, 63, 64, 126, 127, 139, 255][(state >> 60) as usize % 8] << 23;
+            (state >> 33) as u32 & 0x8000_0000 | exponent | (state >> 40) as u32 & 0x0070_0801
+        };
+        for _ in 0..20_000 {
+            let [a, b, c]: [[u32; 8]; 3] = std::array::from_fn(|_| std::array::from_fn(|_| drawn()));
+            let found = fused_row(&a, &b, &c).map(f32::to_bits);
+            let value = f32::from_bits;
+            let wanted = std::array::from_fn(|k| canonical(value(a[k]).mul_add(value(b[k]), value(c[k]))).to_bits());
+            assert_eq!(found, wanted, "{a:x?} {b:x?} {c:x?}");
+        }
+    }
 }

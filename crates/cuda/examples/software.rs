@@ -20,7 +20,7 @@ use remat_ops::pooling::{MaxPool2d, MaxPool2dGrad, Windows};
 use remat_ops::{OpRef, Registry};
 use remat_types::{DType, Fact, Layout, Padding, SmallVec};
 
-/// Times that a case is run. The least is shown.
+/// How often a case runs. The least time is shown.
 const TURNS: usize = 3;
 /// Kernels that are compiled and loaded together.
 const KERNELS: usize = 100;
