@@ -142,5 +142,6 @@ fn nms(op: &Nms, o: &Operands<'_>) -> Call {
                 for (u64 j = k + 1 + threadIdx.x; j < n; j += blockDim.x) {\n\
                 if (y0[j] == 1 && x1[k] == x1[j] && (double)overlap(x0 + 4 * k, x0 + 4 * j) > allowed) y0[j] = 0;\n}\n\
                 __syncthreads();\n}\n";
+    b.resident(1);
     b.build(grid(1, 1024), body)
 }
