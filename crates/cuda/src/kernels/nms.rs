@@ -23,7 +23,6 @@ pub(super) fn plan(op: &dyn Op, o: &Operands<'_>) -> Result<Option<Plan>> {
     let words = n.div_ceil(64);
     let builder = || {
         let mut b = Builder::new("nms");
-        b.resident(1);
         b.functions(&format!("typedef {} real;\n", c_type(o.x[0].dtype)));
         b.functions(include_str!("nms.cuh"));
         b.u64("boxes", n);

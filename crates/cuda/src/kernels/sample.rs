@@ -71,7 +71,6 @@ impl Way<'_> {
         };
         let axes = self.size.len();
         let mut b = Builder::new(name);
-        b.resident(2);
         b.functions(&vocabulary(dtype));
         b.functions(&format!("constexpr int AXES = {axes}, BETWEEN = {between}, BEYOND = {beyond};\n"));
         b.functions(include_str!("sample.cuh"));
@@ -96,6 +95,7 @@ impl Way<'_> {
         let parts = channels.div_ceil(CHANNELS);
         let extents = [("channels", channels), ("points", points), ("parts", parts)];
         let (mut b, text) = self.builder("sample_points", o.y[0].0, &extents);
+        b.resident(2);
         b.operands(o);
         let body = format!(
             "const u64 row = i / points, p = i - row * points, group = row / parts, part = row - group * parts;\n\
