@@ -87,7 +87,8 @@ environment() {
         row driver skipped 'the device in software needs none'
     elif ! command -v nvidia-smi >/dev/null; then
         row driver - 'there is no nvidia-smi: the driver may be missing'
-    elif limited 30 smi.log nvidia-smi && limited 30 gpus.log nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; then
+    elif limited 30 smi.log nvidia-smi &&
+        limited 30 gpus.log nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; then
         cuda=$(sed -n 's/.*CUDA Version: *\([0-9.]*\).*/\1/p' "$out/smi.log" | head -n 1)
         row driver ok "$(head -n 1 "$out/gpus.log"), CUDA $cuda"
     else
