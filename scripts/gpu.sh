@@ -14,6 +14,7 @@
 # Every part has a time limit, and a part that fails does not end the script. Logs lie in target/gpu. The exit code is 0 if no
 # part failed, 1 if one did, and 2 if there is nothing to run on.
 set -u
+export RUST_BACKTRACE=0
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
 device=cuda:0 software='' programs='' only=''
