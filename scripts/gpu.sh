@@ -14,6 +14,7 @@
 # Every part has a time limit, and a part that fails does not end the script. Logs lie in target/gpu. The exit code is 0 if no
 # part failed, 1 if one did, and 2 if there is nothing to run on.
 set -u
+export RUST_BACKTRACE=0
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
 device=cuda:0 software='' programs='' only=''
@@ -87,7 +88,8 @@ environment() {
         row driver skipped 'the device in software needs none'
     elif ! command -v nvidia-smi >/dev/null; then
         row driver - 'there is no nvidia-smi: the driver may be missing'
-    elif limited 30 smi.log nvidia-smi && limited 30 gpus.log nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; then
+    elif limited 30 smi.log nvidia-smi &&
+        limited 30 gpus.log nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; then
         cuda=$(sed -n 's/.*CUDA Version: *\([0-9.]*\).*/\1/p' "$out/smi.log" | head -n 1)
         row driver ok "$(head -n 1 "$out/gpus.log"), CUDA $cuda"
     else

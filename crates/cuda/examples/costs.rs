@@ -1,4 +1,4 @@
-//! The costs of launches, events and copies on a device: `cargo run --release -p remat-cuda --example costs -- cuda:0`.
+//! The cost of launches, events and copies on a device: `cargo run --release -p remat-cuda --example costs -- cuda:0`.
 //!
 //! The least of some rounds is told. `cuda-sim` shows that the program works, and its times are those of a processor.
 

@@ -94,7 +94,7 @@ fn jobs(folder: &Path) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-/// The words of the assembler about each file, with the architecture. Errors: it refuses one.
+/// The text of the assembler about each file, with the architecture. Errors: it refuses one.
 fn assemble(assembler: &Path, jobs: &[Job]) -> Result<Vec<(usize, String)>, String> {
     let next = AtomicUsize::new(0);
     let work = || {

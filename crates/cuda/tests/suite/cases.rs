@@ -65,7 +65,8 @@ fn in_other_dtypes(s: &Sample<OpRef>) -> Vec<Vec<HostTensor>> {
     all
 }
 
-/// The cases of all samples, or of the operator that `REMAT_SAMPLES` names, and the operators that have no kernel for some sample.
+/// The cases of all samples, or of the operator that `REMAT_SAMPLES` names, and the operators that lack a kernel for some
+/// sample.
 pub(crate) fn cases() -> (Vec<Case>, BTreeSet<&'static str>) {
     let only = std::env::var("REMAT_SAMPLES").ok();
     let (pool, mut cases, mut lacking) = (Pool::new(1), Vec::new(), BTreeSet::new());
