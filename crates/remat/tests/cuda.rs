@@ -96,10 +96,8 @@ impl Net {
             .then(nn::Relu)
             .then(nn::Dropout::new(0.2, &mut rng)?)
             .then(nn::Flatten::default());
-        let head = nn::Sequential::new()
-            .then(nn::Linear::new(cx, 64, 16)?)
-            .then(nn::Gelu::default())
-            .then(nn::Linear::new(cx, 16, 3)?);
+        let head =
+            nn::Sequential::new().then(nn::Linear::new(cx, 64, 16)?).then(nn::Gelu).then(nn::Linear::new(cx, 16, 3)?);
         Ok(Net { device: device.clone(), images, words: nn::Embedding::new(cx, WORDS, 64)?, head })
     }
 
