@@ -46,16 +46,10 @@ const OLDEST: i32 = 12_000;
 
 /// The driver. Clones are the same one.
 #[derive(Clone)]
-pub struct Driver(Arc<DriverTable>, Loads);
+pub struct Driver(Arc<DriverTable>, LoadsMachineCode);
 
-/// The code that a driver loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loads {
-    /// Machine code and PTX.
-    All,
-    /// PTX alone, as a device in software does.
-    PtxAlone,
-}
+/// False for a device in software, which loads PTX alone.
+type LoadsMachineCode = bool;
 
 impl Driver {
     /// The driver of the system. Errors (Device): there is none, with the places where it was looked for; it is too old; it finds
@@ -67,7 +61,7 @@ impl Driver {
 
     /// A driver of these functions, such as those of a software device. Errors: as [`Driver::open`].
     pub fn with_table(table: DriverTable) -> Result<Driver> {
-        let driver = Driver(Arc::new(table), Loads::All);
+        let driver = Driver(Arc::new(table), true);
         // SAFETY: `cuInit` takes no pointer; its flags must be 0.
         driver.check("cuInit", unsafe { (driver.0.init)(0) })?;
         let version = driver.version()?;
@@ -81,7 +75,7 @@ impl Driver {
 
     /// True if it loads machine code, and not PTX alone.
     pub fn loads_machine_code(&self) -> bool {
-        self.1 == Loads::All
+        self.1
     }
 
     /// The newest version of CUDA that the driver knows: 12090 for 12.9.

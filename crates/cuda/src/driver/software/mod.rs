@@ -29,7 +29,7 @@ mod work;
 use remat_cuda_sim::{Checks, Device, DeviceOptions, ExecOptions};
 use remat_types::{Error, ErrorKind, Result};
 
-use super::{Driver, Loads};
+use super::Driver;
 use registry::{MOST_DEVICES, Registration, SLOTS, State};
 
 /// The options of a driver of software devices.
@@ -72,5 +72,5 @@ pub fn software(options: SoftwareOptions) -> Result<Driver> {
         return Err(Error::new(ErrorKind::Device, text));
     };
     let Driver(table, _) = Driver::with_table(entries::table(slot, registration))?;
-    Ok(Driver(table, Loads::PtxAlone))
+    Ok(Driver(table, false))
 }
