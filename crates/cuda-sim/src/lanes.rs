@@ -153,7 +153,7 @@ macro_rules! slot {
 /// most processors have, and the processor's is taken. It must be inlined for that, so it is no closure.
 macro_rules! lifts {
     ($($lift:ident, $rows:ident: $($x:ident: $t:ident),*;)*) => { $(
-        #[allow(unused_parens)]
+        #[allow(unused_parens, reason = "for one register the list is one type in parentheses")]
         struct $rows<'r, F, $($t,)* O> {
             regs: &'r mut Regs,
             masks: &'r [u32],
@@ -163,7 +163,7 @@ macro_rules! lifts {
             types: PhantomData<($($t,)* O)>,
         }
 
-        #[allow(unused_parens)]
+        #[allow(unused_parens, reason = "for one register the list is one type in parentheses")]
         impl<F: Fn($($t),*) -> O, $($t: Reg,)* O: Reg> WithSimd for $rows<'_, F, $($t,)* O> {
             type Output = ();
 
@@ -179,7 +179,7 @@ macro_rules! lifts {
             }
         }
 
-        #[allow(unused_parens)]
+        #[allow(unused_parens, reason = "for one register the list is one type in parentheses")]
         pub(crate) fn $lift<$($t: Reg,)* O: Reg>(
             to: Slot,
             from: ($(slot!($x)),*),

@@ -195,7 +195,7 @@ impl Cuda {
         self.failures.read_to(event.seq)
     }
 
-    /// Waits for all work, that of a run included whose end is not queued yet, and reads what failed.
+    /// Waits for all work, and reads the failures. The steps of a run count before the end of the run is queued.
     fn reach_all(&mut self) -> Result<()> {
         self.lane.stream().synchronize()?;
         self.failures.read_to(u64::MAX)

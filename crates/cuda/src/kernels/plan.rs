@@ -124,7 +124,8 @@ impl Call {
 /// How a kernel says that it refuses an element.
 ///
 /// A launch has words for the least position that it refuses, all ones where there is none, and for a value there. Kernels write
-/// them with `refuse` of the prelude. This makes the error of both, that of the CPU's kernel.
+/// them with `refuse` of the prelude. This function makes the error that the CPU's kernel gives for that position
+/// and value.
 pub type Failure = Arc<dyn Fn(u64, i64) -> Error + Send + Sync>;
 
 /// The launches that compute an operator.
